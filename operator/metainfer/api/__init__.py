@@ -1,0 +1,1 @@
+"""The kinds users write and read. Pure types: no cluster, no clock."""

@@ -1,0 +1,304 @@
+"""ModelAdaptation: one model, one inference Deployment, and what we may choose for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from metainfer.api.v1alpha1.common import (
+    UNIQUE,
+    ApiModel,
+    Condition,
+    Duration,
+    EnvName,
+    LabelSelector,
+    Name,
+    Precision,
+    ProviderName,
+    Timestamp,
+    duration_between,
+    keyed_by,
+    rules,
+)
+
+KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
+
+ModelUri = Annotated[
+    str,
+    Field(
+        min_length=8,
+        max_length=2048,
+        pattern=r"^(pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+|https?://[^\s]+)$",
+        json_schema_extra=rules(
+            ("!self.split('/').exists(part, part == '..')", "must stay inside the volume or site: remove '..'"),
+            ("!self.matches('^https?://[^/]*@')", "must not carry credentials, everybody who may read the object would see them: use pvc://"),
+        ),
+    ),
+]
+
+
+class TargetRef(ApiModel):
+    """The inference Deployment, in the adaptation's namespace."""
+
+    kind: Literal["Deployment"] = Field(default="Deployment", description="kind of the target; only Deployment.")
+    name: Name = Field(description="name of the Deployment.")
+    container: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        description="container that serves the model; may be a restartable init container. Optional when the pod has exactly one container.",
+    )
+
+
+class ModelRef(ApiModel):
+    """Where the model file is."""
+
+    uri: ModelUri = Field(description="uri of the ONNX file: pvc://CLAIM/PATH, http:// or https://.")
+
+
+class ConfigSpace(ApiModel):
+    """What may be chosen. An empty list means: everything the preset and the families offer."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                (
+                    "!has(self.batchSizes) || !has(self.dynamicBatching) || size(self.dynamicBatching) == 0 || self.dynamicBatching.exists(on, on)"
+                    " || self.batchSizes.all(batch, batch == 1)"
+                ),
+                "a batch size above 1 needs dynamic batching: add true to dynamicBatching, or leave dynamicBatching out",
+            )
+        )
+    )
+
+    execution_providers: tuple[ProviderName, ...] = Field(
+        default=(), max_length=8, json_schema_extra=UNIQUE, description="executionProviders that the target's image can serve; default from the preset."
+    )
+    precisions: tuple[Precision, ...] = Field(default=(), max_length=4, json_schema_extra=UNIQUE, description="precisions that may be chosen.")
+    batch_sizes: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
+        default=(), max_length=16, json_schema_extra=UNIQUE, description="batchSizes that may be chosen."
+    )
+    concurrencies: tuple[Annotated[int, Field(ge=1, le=256)], ...] = Field(
+        default=(), max_length=16, json_schema_extra=UNIQUE, description="concurrencies (parallel executions in the server) that may be chosen."
+    )
+    dynamic_batching: tuple[bool, ...] = Field(
+        default=(), max_length=2, json_schema_extra=UNIQUE, description="dynamicBatching values that may be chosen; a batch size above 1 needs true."
+    )
+
+
+class Objective(ApiModel):
+    """What better means."""
+
+    goal: Literal["Latency", "Throughput", "Cost"] | None = Field(
+        default=None, description="goal of the choice; default Throughput when slo is set, else Latency."
+    )
+
+
+class Load(ApiModel):
+    """The load under which every candidate is measured."""
+
+    clients: int = Field(default=4, ge=1, le=256, description="clients is the number of requests in flight when it matters.")
+
+
+class Slo(ApiModel):
+    """Limits that a choice must keep."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(("has(self.p99) || has(self.minThroughputPerSecond)", "set p99, minThroughputPerSecond or both, or remove slo"))
+    )
+
+    p99: Duration | None = Field(default=None, description="p99 latency that must not be exceeded.")
+    min_throughput_per_second: int | None = Field(default=None, ge=1, description="minThroughputPerSecond that must be reached.")
+
+
+class CalibrationRef(ApiModel):
+    """Real inputs: .npz with one array per INPUT/INDEX."""
+
+    uri: ModelUri = Field(description="uri of the .npz file, with one array per INPUT/INDEX (ragged sizes allowed).")
+
+
+class Accuracy(ApiModel):
+    """How far a lossy variant may be from fp32."""
+
+    budget_permille: int = Field(default=10, ge=0, le=1000, description="budgetPermille is the largest allowed difference to fp32 in thousandths, by metric.")
+    metric: Literal["RelativeL2"] = Field(default="RelativeL2", description="metric of the difference.")
+    calibration: CalibrationRef | None = Field(default=None, description="calibration inputs. Without them no lossy variant can be verified.")
+    allow_unverified: bool = Field(default=False, description="allowUnverified permits lossy variants that were compared on generated inputs only.")
+
+
+class SettingsEnv(ApiModel):
+    """Environment variable names of the server, where no preset fits."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "has(self.precision) || has(self.maxBatchSize) || has(self.maxBatchDelay) || has(self.concurrency) || has(self.executionProviders)",
+                "map at least one setting to an environment variable, or remove settings to get a recommendation only",
+            ),
+            (  # The list of one list gives the inner one a name, for each name in it to be counted.
+                (
+                    "[[self.?precision.orValue(''), self.?maxBatchSize.orValue(''), self.?maxBatchDelay.orValue(''), self.?concurrency.orValue(''),"
+                    " self.?executionProviders.orValue('')].filter(name, name != '')]"
+                    ".all(names, names.all(name, names.exists_one(other, other == name)))"
+                ),
+                "each setting needs a variable of its own: name no variable twice",
+            ),
+        )
+    )
+
+    precision: EnvName | None = Field(default=None, description="precision is the variable that takes fp32, bf16, fp16 or int8.")
+    max_batch_size: EnvName | None = Field(default=None, description="maxBatchSize is the variable that takes the batch size.")
+    max_batch_delay: EnvName | None = Field(default=None, description="maxBatchDelay is the variable that takes the batching delay, a duration string.")
+    concurrency: EnvName | None = Field(default=None, description="concurrency is the variable that takes the number of parallel executions.")
+    execution_providers: EnvName | None = Field(default=None, description="executionProviders is the variable that takes a comma-separated list of providers.")
+
+
+class Settings(ApiModel):
+    """How settings reach the server: a preset, or names of environment variables."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            ("has(self.preset) != has(self.env)", "set exactly one of preset (a known server) and env (the names of its environment variables)")
+        )
+    )
+
+    preset: Literal["MetaInfer", "MLServer"] | None = Field(default=None, description="preset names a known server.")
+    env: SettingsEnv | None = Field(default=None, description="env maps settings to the server's own environment variables.")
+
+
+class Validation(ApiModel):
+    """How much is really measured before a decision."""
+
+    top_k: int = Field(default=4, ge=1, le=5, description="topK candidates are benchmarked besides the current configuration.")
+    budget: Duration = Field(default="10m", json_schema_extra=duration_between("1m", "1h"), description="budget from start to decision, Jobs included.")
+
+
+class UpdatePolicy(ApiModel):
+    """When a choice is written."""
+
+    mode: Literal["Off", "Apply"] = Field(default="Apply", description="mode Off recommends only.")
+    minimum_gain_percent: int = Field(default=5, ge=0, le=1000, description="minimumGainPercent below which the current configuration stays.")
+
+
+class ModelAdaptationSpec(ApiModel):
+    """model + targetRef + settings + poolSelector is complete: nobody types a performance number."""
+
+    target_ref: TargetRef = Field(description="targetRef names the inference Deployment.")
+    model: ModelRef = Field(description="model that the Deployment serves.")
+    pool_selector: LabelSelector = Field(default=LabelSelector(), description="poolSelector picks the AcceleratorPools by their labels; default: all.")
+    config_space: ConfigSpace = Field(default=ConfigSpace(), description="configSpace bounds the choice.")
+    objective: Objective = Field(default=Objective(), description="objective says what better means.")
+    load: Load = Field(default=Load(), description="load under which every candidate is measured.")
+    slo: Slo | None = Field(default=None, description="slo that a choice must keep.")
+    accuracy: Accuracy = Field(default=Accuracy(), description="accuracy bounds lossy variants.")
+    settings: Settings | None = Field(default=None, description="settings say how a choice reaches the server. Without them it is only recommended.")
+    validation: Validation = Field(default=Validation(), description="validation bounds the real measurements.")
+    update_policy: UpdatePolicy = Field(default=UpdatePolicy(), description="updatePolicy says when a choice is written.")
+    suspend: bool = Field(default=False, description="suspend stops new work for this adaptation; what is applied stays.")
+
+
+class RunStatus(ApiModel):
+    """The adaptation under way: claimed here before any side effect, so that a restart goes on with it."""
+
+    id: str = Field(max_length=32, description="id of the run; its Jobs carry it as a label.")
+    inputs_hash: str = Field(max_length=64, description="inputsHash is over everything the run was started for; other inputs start another run.")
+    started_at: Timestamp = Field(description="startedAt is when the run began; validation.budget counts from here.")
+    step: Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"] = Field(description="step that is under way.")
+    progress: str = Field(default="", max_length=256, description="progress in words, for example: validating 2 of 4, about 3 min left.")
+
+
+class ModelStatus(ApiModel):
+    """What the profile found."""
+
+    digest: str = Field(default="", max_length=64, description="digest is the SHA-256 of the model file and its external data.")
+    parameters: int = Field(default=0, description="parameters is how many numbers the model's weights are.")
+    weight_bytes: int = Field(default=0, description="weightBytes is the size of the weights as stored.")
+    architecture: str = Field(default="", max_length=32, description="architecture is cnn, transformer, recurrent, mixed or other.")
+    bound: str = Field(default="", max_length=32, description="bound is what limits the model: compute, memory, launch or unknown.")
+
+
+class ConfigStatus(ApiModel):
+    """One serving configuration on one family."""
+
+    pool: str = Field(default="", max_length=253, description="pool is the AcceleratorPool.")
+    family: str = Field(default="", max_length=63, description="family of cards in that pool.")
+    execution_provider: str = Field(default="", max_length=64, description="executionProvider that runs the model, by ONNX Runtime's name.")
+    precision: Precision = Field(default="fp32", description="precision of the computation.")
+    batch_size: int = Field(default=1, description="batchSize is the largest batch.")
+    concurrency: int = Field(default=1, description="concurrency is the server's in-flight limit (parallel executions), not the load.")
+    dynamic_batching: bool = Field(default=False, description="dynamicBatching says whether waiting requests are joined up to batchSize.")
+    max_batch_delay: str = Field(default="0us", max_length=32, description="maxBatchDelay is how long a request waits for others to join.")
+
+
+class Figures(ApiModel):
+    """Measured under spec.load."""
+
+    p50: str = Field(default="", max_length=32, description="p50 is the median latency.")
+    p99: str = Field(default="", max_length=32, description="p99 is the 99th percentile of the latency.")
+    throughput_per_second: int = Field(default=0, description="throughputPerSecond is how many requests were answered per second.")
+    difference_ppm: int | None = Field(default=None, description="differencePpm to fp32 in millionths, by spec.accuracy.metric.")
+
+
+class CandidateStatus(ApiModel):
+    """One line of the ranking."""
+
+    config: ConfigStatus = Field(description="config of the candidate.")
+    score_permille: int = Field(description="scorePermille is relative to the current configuration; 1000 = equal, higher is better.")
+    measured: Figures | None = Field(default=None, description="measured is what the benchmark found; absent when there was none.")
+    current: bool = Field(default=False, description="current marks the configuration that the Deployment had.")
+    verdict: str = Field(max_length=64, description="verdict is Selected, Tie, Slower, SloMissed, AccuracyExceeded, Unverified, Failed or NotMeasured.")
+    message: str = Field(default="", max_length=512, description="message explains the verdict.")
+
+
+class RejectionStatus(ApiModel):
+    """Candidates that were dropped for one reason."""
+
+    reason: str = Field(max_length=64, description="reason in one word; docs/conditions.md explains each.")
+    count: int = Field(description="count of candidates.")
+    message: str = Field(max_length=512, description="message of the first of them.")
+
+
+class Recommendation(ApiModel):
+    """What we advise."""
+
+    decision_id: str = Field(max_length=32, description="decisionId names the decision in annotations, Events and the store.")
+    config: ConfigStatus = Field(description="config that is advised.")
+    expected: Figures = Field(description="expected is what the benchmark of this configuration found.")
+    gain_percent: int = Field(default=0, description="gainPercent is how much better it is than the configuration before, by the objective.")
+    decided_at: Timestamp = Field(description="decidedAt is when the decision was made.")
+    took: str = Field(default="", max_length=32, description="took is the time from start to decision.")
+    patch: str = Field(default="", max_length=8192, description="patch is the ready apply-patch (JSON) for the Deployment.")
+
+
+class Placement(ApiModel):
+    """What is applied."""
+
+    decision_id: str = Field(max_length=32, description="decisionId of the decision that was applied.")
+    config: ConfigStatus = Field(description="config that was written.")
+    applied_at: Timestamp = Field(description="appliedAt is when it was written.")
+    nodes: tuple[str, ...] = Field(default=(), max_length=16, description="nodes on which the first 16 pods run; read back.")
+
+
+class ModelAdaptationStatus(ApiModel):
+    """What the operator found, advises and applied."""
+
+    observed_generation: int = Field(
+        default=-1, description="observedGeneration is the metadata.generation that this status was made for; -1 before the first look."
+    )
+    run: RunStatus | None = Field(default=None, description="run is the adaptation under way, or the last one.")
+    model: ModelStatus | None = Field(default=None, description="model is what the profile found.")
+    baseline: CandidateStatus | None = Field(default=None, description="baseline is the configuration that the Deployment had when the run began.")
+    recommendation: Recommendation | None = Field(default=None, description="recommendation is what we advise.")
+    placement: Placement | None = Field(default=None, description="placement is what is applied.")
+    candidates: tuple[CandidateStatus, ...] = Field(default=(), max_length=16, description="candidates are the best 16 of the ranking, best first.")
+    candidate_count: int = Field(default=0, description="candidateCount is how many candidates were ranked.")
+    rejections: tuple[RejectionStatus, ...] = Field(
+        default=(),
+        max_length=24,
+        description="rejections are the candidates that were dropped before ranking, by reason.",
+    )
+    conditions: tuple[Condition, ...] = Field(
+        default=(), max_length=24, json_schema_extra=keyed_by("type"), description="conditions of the adaptation; Ready sums them up."
+    )

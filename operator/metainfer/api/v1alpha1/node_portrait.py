@@ -1,0 +1,72 @@
+"""NodePortrait: what was measured on one node's cards. Written by the operator only, owned by its Node."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from metainfer.api.v1alpha1.common import ApiModel, Condition, Precision, Timestamp, keyed_by
+
+KIND, PLURAL, SINGULAR, SHORT_NAMES = "NodePortrait", "nodeportraits", "nodeportrait", ("nodep",)
+
+
+class NodePortraitSpec(ApiModel):
+    """Whose portrait it is; the object has the node's name."""
+
+    node_uid: str = Field(max_length=64, description="nodeUid is the UID of the Node: a node that was replaced under its old name gets a new portrait.")
+    pool: str = Field(max_length=253, description="pool is the AcceleratorPool that the node belongs to.")
+    family: str = Field(max_length=63, description="family of the node's cards in that pool.")
+
+
+class PortraitFigures(ApiModel):
+    """One provider at one precision. Integers: the API has no floats."""
+
+    execution_provider: str = Field(max_length=64, description="executionProvider that was measured, by ONNX Runtime's name.")
+    runtime_version: str = Field(max_length=64, description="runtimeVersion of the provider in the probe image.")
+    precision: Precision = Field(description="precision that was asked for.")
+    effective_precision: Precision = Field(description="effectivePrecision is what the runtime says it really ran in.")
+    matmul_megaflops: dict[str, int] = Field(
+        default={}, max_length=8, description="matmulMegaflops by shape (tiny, gemv, m32, m256, big): 2·M·N·K over time, in millions per second."
+    )
+    launch_p50: str = Field(max_length=32, description="launchP50 is the median latency of a graph with one operator, host side included.")
+    launch_p99: str = Field(max_length=32, description="launchP99 is its 99th percentile: bad hosts show only there.")
+    launch_p50_nanoseconds: int = Field(description="launchP50Nanoseconds is launchP50 unrounded, for the predictor.")
+
+
+class NodePortraitStatus(ApiModel):
+    """The portrait."""
+
+    observed_generation: int = Field(
+        default=-1, description="observedGeneration is the metadata.generation that this status was made for; -1 before the first measurement."
+    )
+    identity: str = Field(
+        default="",
+        max_length=64,
+        description="identity is a hash over card model, card count, sharing mode and node UID: another identity is another portrait.",
+    )
+    card_model: str = Field(default="", max_length=128, description="cardModel is the card's own name.")
+    cards: int = Field(default=0, description="cards is how many cards the node offers.")
+    memory_bytes: int = Field(default=0, description="memoryBytes of one card, as the probe saw it.")
+    driver_version: str = Field(default="", max_length=128, description="driverVersion by the node's labels at the time of the measurement.")
+    measured_at: Timestamp | None = Field(default=None, description="measuredAt is when the measurement ended.")
+    probe_job: str = Field(default="", max_length=63, description="probeJob is the name of the Job that measured.")
+    figures: tuple[PortraitFigures, ...] = Field(default=(), max_length=32, description="figures per provider and precision.")
+    bandwidth_megabytes_per_second: dict[str, int] = Field(
+        default={}, max_length=8, description="bandwidthMegabytesPerSecond by memory level (l2, l3, main): bytes read and written over time."
+    )
+    micro_megaflops: int = Field(
+        default=0, description="microMegaflops of the 2 s micro-probe (one fixed fp32 matrix product), by which runs on different nodes are compared."
+    )
+    micro_megabytes_per_second: int = Field(default=0, description="microMegabytesPerSecond of the micro-probe's fixed copy.")
+    load_permille: int = Field(default=0, description="loadPermille is the share of the node's processors that others used meanwhile; 1000 = all of them.")
+    throttled_permille: int = Field(
+        default=0, description="throttledPermille is the share of the measured time in which the card was held back (quota, heat, power)."
+    )
+    correction_factor_permille: int = Field(
+        default=1000, description="correctionFactorPermille is this instance's speed against its family's median; 1000 = typical."
+    )
+    health: Literal["Healthy", "Degraded", "Unknown"] = Field(default="Unknown", description="health of the node's cards, by the correction factor.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), max_length=16, json_schema_extra=keyed_by("type"), description="conditions of the portrait; Ready sums them up."
+    )

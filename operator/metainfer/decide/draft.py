@@ -1,0 +1,94 @@
+"""The status and actions of one pass over an adaptation, as they are being worked out. Pure, lives for one pass.
+
+Every condition is written from the first pass on, ``Unknown`` where nothing is known yet: absence would read the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus, RunStatus
+from metainfer.decide.conditions import Finding, find_condition, merge_conditions
+from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
+
+ORDER = (
+    reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE,
+    reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT, reasons.RECONCILING, reasons.STALLED,
+)  # fmt: skip
+NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT})
+Status = Literal["True", "False", "Unknown"]
+Step = Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Collects what a pass finds."""
+
+    snapshot: AdaptationSnapshot
+    now: datetime
+    status: ModelAdaptationStatus
+    findings: dict[str, Finding] = field(default_factory=dict)
+    actions: list[Action] = field(default_factory=list)
+
+    def find(self, condition_type: str, status: Status, reason: str, message: str = "") -> None:
+        """State one condition; the last word of a pass counts."""
+        self.findings[condition_type] = Finding(condition_type, status, reason, message)
+
+    def put(self, **fields: object) -> None:
+        """Replace fields of the status."""
+        self.status = self.status.model_copy(update=fields)
+
+    def step(self, step: Step, progress: str) -> None:
+        """Say how far the run is, in the status and in ``Reconciling``."""
+        if self.status.run is not None:
+            self.put(run=self.status.run.model_copy(update={"step": step, "progress": progress}))
+        if step != "Done":
+            self.find(reasons.RECONCILING, "True", step, progress)
+
+    def act(self, *actions: Action) -> None:
+        """Add actions, in the order in which they are to be carried out."""
+        self.actions.extend(actions)
+
+    def announce(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """An Event, once: not again while the ready condition already says so."""
+        ready = find_condition(self.snapshot.adaptation.status.conditions, reasons.READY)
+        if ready is None or (ready.reason, ready.message) != (reason, message[:2048]):
+            self.act(EmitEvent(kind, reason, message[:1024]))
+
+    def wait(self, reason: str, message: str, *, seconds: float | None) -> AdaptationPlan:
+        """Work is under way or waits for something that will come by itself."""
+        self.find(reasons.READY, "False", reason, message)
+        if reasons.RECONCILING not in self.findings:
+            self.find(reasons.RECONCILING, "True", reason, message)
+        return self.finish(seconds)
+
+    def stall(self, reason: str, message: str, *, seconds: float | None = None) -> AdaptationPlan:
+        """Somebody has to change something; the message says what."""
+        self.announce("Warning", reason, message)
+        self.find(reasons.READY, "False", reason, message)
+        self.find(reasons.STALLED, "True", reason, message)
+        return self.finish(seconds)
+
+    def finish(self, seconds: float | None) -> AdaptationPlan:
+        """The plan, with every known condition in the status."""
+        adaptation = self.snapshot.adaptation
+        for known in ORDER[: ORDER.index(reasons.RECONCILING)]:
+            self.findings.setdefault(known, self._untouched(known))
+        findings = tuple(self.findings[known] for known in ORDER if known in self.findings)
+        conditions = merge_conditions(adaptation.status.conditions, findings, now=self.now, generation=adaptation.generation)
+        self.put(observed_generation=adaptation.generation, conditions=conditions)
+        return AdaptationPlan(self.status, tuple(self.actions), seconds)
+
+    def _untouched(self, condition_type: str) -> Finding:
+        """What a pass that did not come so far leaves standing: the former finding of the same run, else nothing is known."""
+        before = find_condition(self.snapshot.adaptation.status.conditions, condition_type)
+        old, new = self.snapshot.adaptation.status.run, self.status.run
+        if before is not None and old is not None and new is not None and old.id == new.id:
+            return Finding(before.type, before.status, before.reason, before.message)
+        if condition_type in NEGATIVE:
+            return Finding(condition_type, "False", "NothingFound")
+        return Finding(condition_type, "Unknown", "NotYet")

@@ -1,0 +1,161 @@
+"""Which node belongs to which family, and what a family offers. Pure; `observe` reads the nodes, `act` writes the labels.
+
+Membership is by the family's own label selector and nothing else: a node without the label a family selects on is in no
+family, and said to be. Cards are found from ``status.allocatable`` alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily
+from metainfer.api.v1alpha1.common import LabelSelector
+from metainfer.decide.facts import Labels, NodeFacts, NodeTerm, PodFacts, PoolFacts, Portrait, Requirement
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A node's place: its pool and family."""
+
+    pool: str
+    family: AcceleratorFamily
+
+
+@dataclass(frozen=True, slots=True)
+class NoMembership:
+    """Why a node of the pool is in none of its families."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why the target cannot run on a node (or a family), in PascalCase and in a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyOption:
+    """One family as a target sees it."""
+
+    pool: str
+    family: AcceleratorFamily
+    nodes: tuple[NodeFacts, ...]
+    """Nodes of the family on which the target may run."""
+    excluded: Mapping[str, Exclusion] = field(default_factory=dict)
+    """The family's other nodes."""
+    portraits: tuple[Portrait, ...] = ()
+    """Of ``nodes``, most typical first (correction factor nearest to 1, healthy ones before degraded ones)."""
+    free_cards: Mapping[str, int] = field(default_factory=dict)
+    """Per node of ``nodes``: allocatable cards minus those held by pods; the target's own pods do not count."""
+    no_room: Exclusion | None = None
+    """Set when the target's replicas (with their surge) do not fit."""
+
+    @property
+    def typical(self) -> Portrait | None:
+        """The portrait that stands for the family."""
+        return self.portraits[0] if self.portraits else None
+
+
+def requirement_holds(requirement: Requirement, labels: Labels) -> bool:
+    """One node-selector expression, with Kubernetes' semantics (NotIn also holds when the label is absent)."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+    return False
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    try:
+        have, bound = int(value or ""), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if requirement.operator == "Gt" else have < bound
+
+
+def selector_requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
+    """A label selector as node-selector expressions, in a stable order."""
+    exact = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return exact + tuple(Requirement(item.key, item.operator, item.values) for item in selector.match_expressions)
+
+
+def selector_matches(selector: LabelSelector, labels: Labels) -> bool:
+    """Whether all entries hold; an empty selector matches everything."""
+    return all(requirement_holds(requirement, labels) for requirement in selector_requirements(selector))
+
+
+def family_term(selector: LabelSelector) -> NodeTerm:
+    """The family's own selector as one node-selector term."""
+    return NodeTerm(expressions=selector_requirements(selector))
+
+
+def assign_nodes(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts]) -> Mapping[str, Membership | NoMembership]:
+    """Each node of the pool with its family, or why it has none. Nodes outside the pool are not in the result.
+
+    A node that an older pool takes too belongs to the older one (``PoolOverlap``).
+    """
+    elders = [other for other in pools if (other.created_at, other.name) < (pool.created_at, pool.name) and not other.deleting]
+    result: dict[str, Membership | NoMembership] = {}
+    for node in nodes:
+        place = _place(pool, node)
+        if place is None:
+            continue
+        owner = next((elder.name for elder in elders if isinstance(_place(elder, node), Membership)), None)
+        if owner is not None and isinstance(place, Membership):
+            place = NoMembership(reasons.POOL_OVERLAP, f"node {node.name} belongs to the older pool {owner}")
+        result[node.name] = place
+    return result
+
+
+def _place(pool: PoolFacts, node: NodeFacts) -> Membership | NoMembership | None:
+    if not selector_matches(pool.spec.node_selector, node.labels):
+        return None
+    for family in pool.spec.families:
+        if selector_matches(family.selector, node.labels):
+            return Membership(pool.name, family)
+    bounded = bool(pool.spec.node_selector.match_labels or pool.spec.node_selector.match_expressions)
+    holds_cards = any(node.allocatable.get(family.resource, 0) > 0 for family in pool.spec.families)
+    if not (bounded or holds_cards):
+        return None
+    return _missing(pool, node)
+
+
+def _missing(pool: PoolFacts, node: NodeFacts) -> NoMembership:
+    absent = sorted({
+        requirement.key
+        for family in pool.spec.families
+        for requirement in selector_requirements(family.selector)
+        if requirement.operator not in ("NotIn", "DoesNotExist") and requirement.key not in node.labels
+    })
+    if absent:
+        return NoMembership(reasons.LABEL_MISSING, f"node {node.name} is in no family: label {', '.join(absent)} missing")
+    return NoMembership("NoFamilyMatches", f"node {node.name} is in no family: no family's selector matches its labels")
+
+
+def cards_used(pods: Sequence[PodFacts], resource: str) -> Counter[str]:
+    """Cards held on each node by pods that are bound and not finished."""
+    used: Counter[str] = Counter()
+    for pod in pods:
+        if pod.holds_resources and pod.node is not None:
+            used[pod.node] += pod.requests.get(resource, 0)
+    return used
+
+
+def driver_version(family: AcceleratorFamily, node: NodeFacts) -> str | None:
+    """The first of the family's driver-version labels that the node carries; None = unknown, which is never 'changed'."""
+    return next((node.labels[key] for key in family.driver_version_labels if node.labels.get(key)), None)

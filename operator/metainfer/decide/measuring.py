@@ -1,0 +1,160 @@
+"""The profile and benchmark Jobs of one adaptation, and where they may run now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from metainfer.decide.caps import free_measurements, measured_nodes, running_jobs
+from metainfer.decide.facts import AdaptationSnapshot, Candidate, NodeFacts
+from metainfer.decide.families import FamilyOption
+from metainfer.decide.names import (
+    ADAPTATION_ANNOTATION, ADAPTATION_UID_LABEL, CANDIDATE_ANNOTATION, NODE_ANNOTATION, NODE_LABEL, POOL_ANNOTATION, POOL_LABEL, PURPOSE_LABEL,
+    RUN_LABEL, candidate_json, job_name, label_value,
+)  # fmt: skip
+from metainfer.decide.plan import CreateJob, ModelVolume, Purpose
+from metainfer.decide.probing import tolerations_for
+from metainfer.decide.scene import Scene, occupied_nodes
+from metainfer_probe.contract import BenchRequest, ModelSource, ProfileRequest, ServingConfig
+
+BENCH_SETUP_SECONDS = 60.0
+"""Allowance inside a benchmark Job for making the variant, loading twice, the accuracy check and the micro probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node on which one measuring Job may start now."""
+
+    option: FamilyOption
+    node: NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What to measure: identity of the Job and its request."""
+
+    run_id: str
+    inputs: tuple[str, ...]
+    request: ProfileRequest | BenchRequest
+    deadline_seconds: float
+    candidate: Candidate | None = None
+
+    @property
+    def purpose(self) -> Purpose:
+        """The Job's purpose label."""
+        return self.request.kind
+
+
+def closed_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
+    """Nodes of the family where nothing can be measured now: card held, or another measuring Job there."""
+    return occupied_nodes(snapshot, option) | frozenset(measured_nodes(snapshot.jobs))
+
+
+def pool_allows(snapshot: AdaptationSnapshot, pool_name: str) -> bool:
+    """Whether the pool's cap leaves room for one more measuring Job."""
+    pool = next((item for item in snapshot.pools if item.name == pool_name), None)
+    return pool is not None and free_measurements(pool.spec.limits, running_jobs(snapshot.jobs, pool_name)) > 0
+
+
+def find_profile_site(snapshot: AdaptationSnapshot, options: Sequence[FamilyOption]) -> Site | None:
+    """The most typical measurable node of the first family that has one."""
+    for option in options:
+        if not pool_allows(snapshot, option.pool):
+            continue
+        closed = closed_nodes(snapshot, option)
+        nodes = {node.name: node for node in option.nodes}
+        for portrait in option.portraits:
+            if portrait.node not in closed:
+                return Site(option, nodes[portrait.node])
+    return None
+
+
+def profile_assignment(snapshot: AdaptationSnapshot, run_id: str, providers: Sequence[str], attempt: int) -> Assignment:
+    """The model portrait, on every provider in question at once."""
+    spec, limits = snapshot.adaptation.spec, snapshot.limits
+    request = ProfileRequest(
+        model=_source(spec.model.uri),
+        providers=tuple(providers),
+        precisions=spec.config_space.precisions or ("fp32", "bf16", "fp16", "int8"),
+        batch_sizes=spec.config_space.batch_sizes or (1, 4, 8),
+        calibration=_calibration(snapshot),
+        budget_seconds=limits.profile_budget_seconds,
+        threads=limits.threads_per_card,
+    )
+    return Assignment(run_id, (run_id, str(attempt)), request, limits.job_start_seconds + limits.profile_budget_seconds + 30.0)
+
+
+def bench_seconds(snapshot: AdaptationSnapshot) -> float:
+    """Measured and set-up time of one benchmark: rounds x (reference + candidate window), and the allowance before them."""
+    return 2 * snapshot.limits.bench_rounds * snapshot.limits.bench_window_seconds + BENCH_SETUP_SECONDS
+
+
+def bench_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candidate, attempt: int) -> Assignment:
+    """One candidate against the family's fixed reference: fp32, one request at a time, same provider."""
+    spec, limits = snapshot.adaptation.spec, snapshot.limits
+    request = BenchRequest(
+        model=_source(spec.model.uri),
+        candidate=candidate.config,
+        reference=ServingConfig(execution_provider=candidate.config.execution_provider),
+        load_clients=spec.load.clients,
+        calibration=_calibration(snapshot),
+        accuracy_metric=spec.accuracy.metric,
+        rounds=limits.bench_rounds,
+        window_seconds=limits.bench_window_seconds,
+        deadline_seconds=bench_seconds(snapshot),
+        threads=limits.threads_per_card,
+    )
+    deadline = limits.job_start_seconds + bench_seconds(snapshot) + 30.0
+    return Assignment(run_id, (run_id, candidate.key, str(attempt)), request, deadline, candidate)
+
+
+def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, assignment: Assignment) -> CreateJob:
+    """The Job in the adaptation's namespace. A benchmark has the target container's own resources, else its figures mean nothing."""
+    adaptation = snapshot.adaptation
+    annotations = {ADAPTATION_ANNOTATION: f"{adaptation.namespace}/{adaptation.name}", POOL_ANNOTATION: site.option.pool, NODE_ANNOTATION: site.node.name}
+    if assignment.candidate is not None:
+        annotations[CANDIDATE_ANNOTATION] = candidate_json(assignment.candidate)
+    return CreateJob(
+        namespace=adaptation.namespace,
+        name=job_name(assignment.purpose, adaptation.uid, *assignment.inputs),
+        purpose=assignment.purpose,
+        request=assignment.request,
+        owner={"apiVersion": "metainfer.dev/v1alpha1", "kind": "ModelAdaptation", "name": adaptation.name, "uid": adaptation.uid},
+        node=site.node.name,
+        resource=site.option.family.resource,
+        deadline_seconds=round(assignment.deadline_seconds),
+        labels={
+            PURPOSE_LABEL: assignment.purpose,
+            POOL_LABEL: label_value(site.option.pool),
+            NODE_LABEL: label_value(site.node.name),
+            ADAPTATION_UID_LABEL: adaptation.uid,
+            RUN_LABEL: assignment.run_id,
+        },
+        annotations=annotations,
+        volume=_volume(adaptation.spec.model.uri),
+        requests=_plain(scene.container.requests),
+        limits=_plain(scene.container.limits),
+        tolerations=(*scene.target.template.tolerations, *tolerations_for(site.node)),
+        runtime_class=scene.target.template.runtime_class,
+    )
+
+
+def _plain(quantities: Mapping[str, int]) -> Mapping[str, int]:
+    """cpu, memory and ephemeral storage; the card is added by its own field."""
+    return {name: value for name, value in quantities.items() if "/" not in name}
+
+
+def _calibration(snapshot: AdaptationSnapshot) -> ModelSource | None:
+    calibration = snapshot.adaptation.spec.accuracy.calibration
+    return _source(calibration.uri) if calibration is not None else None
+
+
+def _source(uri: str) -> ModelSource:
+    """pvc://CLAIM/PATH -> a path below the mounted claim; everything else is a URL."""
+    if uri.startswith("pvc://"):
+        return ModelSource(path=uri.removeprefix("pvc://").partition("/")[2])
+    return ModelSource(url=uri)
+
+
+def _volume(uri: str) -> ModelVolume | None:
+    return ModelVolume(uri.removeprefix("pvc://").partition("/")[0]) if uri.startswith("pvc://") else None

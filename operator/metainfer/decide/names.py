@@ -1,0 +1,50 @@
+"""Names and labels of our objects, derived from their inputs: AlreadyExists then means 'done before a crash'. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from metainfer.api.v1alpha1.common import GROUP
+from metainfer.decide.facts import Candidate
+
+PURPOSE_LABEL: Final = f"{GROUP}/purpose"
+POOL_LABEL: Final = f"{GROUP}/pool"
+NODE_LABEL: Final = f"{GROUP}/node"
+ADAPTATION_UID_LABEL: Final = f"{GROUP}/adaptation-uid"
+RUN_LABEL: Final = f"{GROUP}/run"
+NODE_ANNOTATION: Final = f"{GROUP}/node"
+POOL_ANNOTATION: Final = f"{GROUP}/pool"
+CANDIDATE_ANNOTATION: Final = f"{GROUP}/candidate"
+ADAPTATION_ANNOTATION: Final = f"{GROUP}/adaptation"
+LABEL_VALUE_LIMIT = 63
+
+
+def short_hash(*parts: str, length: int = 10) -> str:
+    """Hex digest of the parts; separators cannot be forged because each part is length-prefixed."""
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def job_name(purpose: str, *inputs: str) -> str:
+    """Deterministic, DNS-safe, at most 27 characters, so that pod names stay readable."""
+    return f"mi-{purpose}-{short_hash(*inputs, length=14)}"
+
+
+def label_value(text: str) -> str:
+    """A label value for any name: itself, or its beginning and a hash when it is longer than 63 characters."""
+    if len(text) <= LABEL_VALUE_LIMIT:
+        return text
+    return f"{text[:48].rstrip('-._')}-{short_hash(text)}"
+
+
+def canonical_json(document: Mapping[str, Any]) -> str:
+    """Compact JSON with sorted keys: equal documents have equal text."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def candidate_json(candidate: Candidate) -> str:
+    """A candidate as it travels in a Job's annotation."""
+    return canonical_json({"pool": candidate.pool, "family": candidate.family, "config": candidate.config.model_dump()})

@@ -1,0 +1,139 @@
+"""What a pass wants done. ``decide`` returns it, ``act`` carries it out, in order, after the status was claimed.
+
+Each action is safe to run twice: Jobs and portraits have names derived from their inputs, applies are idempotent,
+samples have natural keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
+from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
+from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
+from metainfer.decide.facts import NodeTerm, Quantities, Toleration
+from metainfer_probe.contract import Request
+
+Purpose = Literal["probe", "profile", "bench"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVolume:
+    """The claim that a measuring Job mounts read-only at /models."""
+
+    claim: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateJob:
+    """Start one measuring Job. ``name`` is derived from its inputs: AlreadyExists means it was done before a crash."""
+
+    namespace: str
+    name: str
+    purpose: Purpose
+    request: Request
+    owner: Mapping[str, str]
+    """apiVersion, kind, name, uid of the owner (the pool, or the adaptation)."""
+    node: str | None
+    """Pinned by matchFields metadata.name; None = any node that ``terms`` and ``resource`` allow."""
+    resource: str
+    """The card's extended resource; one piece is requested."""
+    deadline_seconds: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    volume: ModelVolume | None = None
+    requests: Quantities = field(default_factory=dict)
+    limits: Quantities = field(default_factory=dict)
+    """Resources other than the card: a benchmark has the target container's own."""
+    tolerations: tuple[Toleration, ...] = ()
+    terms: tuple[NodeTerm, ...] = ()
+    runtime_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Remove a Job of ours (stuck, superseded, or read)."""
+
+    namespace: str
+    name: str
+    reason: str
+    uid: str = ""
+    """Of the Job that was judged; empty = whichever Job of ours has the name now."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNodeLabels:
+    """Set our labels on a node under our field manager; the full set, empty = give them up."""
+
+    node: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePortrait:
+    """Create or update a NodePortrait (owned by its Node)."""
+
+    node: str
+    spec: NodePortraitSpec
+    status: NodePortraitStatus
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePortrait:
+    """Remove the portrait of a node that left the pool."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyTarget:
+    """Server-side apply on the target Deployment: the full set of our fields; a conflict is never forced."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+    decision_id: str
+    release_env: tuple[tuple[str, str], ...] = ()
+    """(container, env name) entries that must be released from our managedFields first (contested by the owner)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecision:
+    """Keep a decision with everything it was based on."""
+
+    decision_id: str
+    run_id: str
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EmitEvent:
+    """A user-visible Event on a decision; repeated ones are aggregated."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RecordDecision | EmitEvent
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """Result of one pass over a pool."""
+
+    status: AcceleratorPoolStatus
+    actions: tuple[Action, ...] = ()
+    requeue_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptationPlan:
+    """Result of one pass over an adaptation."""
+
+    status: ModelAdaptationStatus
+    actions: tuple[Action, ...] = ()
+    requeue_after_seconds: float | None = None

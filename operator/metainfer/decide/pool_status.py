@@ -1,0 +1,97 @@
+"""What an AcceleratorPool's status says after a pass: counts per family, unassigned nodes, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily, AcceleratorPoolStatus, FamilyStatus, UnassignedNode
+from metainfer.decide.conditions import Finding, merge_conditions
+from metainfer.decide.facts import NodeFacts, PoolSnapshot, Portrait
+from metainfer.decide.families import Membership, NoMembership, cards_used, driver_version
+from metainfer.decide.probing import Obstacle
+
+LISTED_UNASSIGNED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFindings:
+    """What the pass found."""
+
+    places: Mapping[str, Membership | NoMembership]
+    portraits: Mapping[str, Portrait]
+    obstacles: tuple[Obstacle, ...]
+    starting: int
+    problems: Mapping[str, tuple[str, str]]
+
+
+def build_pool_status(snapshot: PoolSnapshot, findings: PoolFindings, now: datetime) -> AcceleratorPoolStatus:
+    """The whole status."""
+    nodes = {node.name: node for node in snapshot.nodes}
+    outside = sorted((name, place) for name, place in findings.places.items() if isinstance(place, NoMembership))
+    conditions = merge_conditions(
+        snapshot.pool.status.conditions, _findings(snapshot, findings), now=now, generation=snapshot.pool.generation
+    )
+    return AcceleratorPoolStatus(
+        observed_generation=snapshot.pool.generation,
+        nodes=sum(isinstance(place, Membership) for place in findings.places.values()),
+        families=tuple(_family(family, nodes, snapshot, findings) for family in snapshot.pool.spec.families),
+        unassigned=tuple(UnassignedNode(name=name, reason=place.reason, message=place.message) for name, place in outside[:LISTED_UNASSIGNED]),
+        unassigned_count=len(outside),
+        conditions=conditions,
+    )
+
+
+def _family(family: AcceleratorFamily, nodes: Mapping[str, NodeFacts], snapshot: PoolSnapshot, findings: PoolFindings) -> FamilyStatus:
+    mine = [nodes[name] for name, place in findings.places.items() if isinstance(place, Membership) and place.family.name == family.name]
+    used = cards_used(snapshot.card_pods, family.resource)
+    portraits = [findings.portraits[node.name] for node in mine if node.name in findings.portraits]
+    cards = sum(node.allocatable.get(family.resource, 0) for node in mine)
+    return FamilyStatus(
+        name=family.name,
+        nodes=len(mine),
+        cards=cards,
+        free_cards=max(0, cards - sum(used[node.name] for node in mine)),
+        probed=len(portraits),
+        degraded=sum(portrait.status.health == "Degraded" for portrait in portraits),
+        driver_versions=tuple(sorted({version for node in mine if (version := driver_version(family, node))}))[:8],
+    )
+
+
+def _findings(snapshot: PoolSnapshot, findings: PoolFindings) -> tuple[Finding, ...]:
+    members = sum(isinstance(place, Membership) for place in findings.places.values())
+    probes = _probes(members, findings)
+    labels = _labels(findings)
+    if members == 0:
+        ready = Finding(reasons.READY, "False", "NoNodes", "no node is in a family of this pool: check the families' selectors against the nodes' labels")
+    elif not findings.portraits:
+        ready = Finding(reasons.READY, "False", probes.reason, probes.message)
+    else:
+        ready = Finding(reasons.READY, "True", "Portrayed", f"{len(findings.portraits)} of {members} nodes have a portrait")
+    working = findings.starting or any(obstacle.reason == "ProbesPending" for obstacle in findings.obstacles)
+    reconciling = Finding(reasons.RECONCILING, "True" if working else "False", "Probing", probes.message)
+    return (ready, probes, labels, reconciling)
+
+
+def _probes(members: int, findings: PoolFindings) -> Finding:
+    done = len(findings.portraits)
+    failed = [f"{name}: {message}" for name, (_, message) in sorted(findings.problems.items())]
+    if failed:
+        return Finding(reasons.PROBES_COMPLETED, "False", reasons.PROBE_FAILED, f"{done} of {members} nodes measured; failed: {'; '.join(failed[:4])}")
+    waiting = [obstacle for obstacle in findings.obstacles if obstacle.reason != "ProbesPending"]
+    if findings.starting or len(waiting) < len(findings.obstacles):
+        return Finding(reasons.PROBES_COMPLETED, "False", "Probing", f"{done} of {members} nodes measured")
+    if waiting:
+        words = "; ".join(obstacle.message for obstacle in waiting[:4])
+        return Finding(reasons.PROBES_COMPLETED, "False", waiting[0].reason, f"{done} of {members} nodes measured; {words}")
+    return Finding(reasons.PROBES_COMPLETED, "True", "Measured", f"{done} of {members} nodes measured")
+
+
+def _labels(findings: PoolFindings) -> Finding:
+    missing = sorted(place.message for place in findings.places.values() if isinstance(place, NoMembership) and place.reason == reasons.LABEL_MISSING)
+    if missing:
+        more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+        return Finding(reasons.LABELS_AVAILABLE, "False", reasons.LABEL_MISSING, "; ".join(missing[:4]) + more)
+    return Finding(reasons.LABELS_AVAILABLE, "True", "Labelled", "every node of the pool carries the labels its family selects on")

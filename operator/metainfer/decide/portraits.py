@@ -1,0 +1,131 @@
+"""From a probe's report to a NodePortrait, and from portraits to correction factors and health. Pure.
+
+A correction factor is the instance's speed against its family's median: what makes 'this card' differ from 'this SKU'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from metainfer.api.durations import format_duration_us
+from metainfer.api.v1alpha1.common import HEALTH_LABEL
+from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus, PortraitFigures
+from metainfer.decide.conditions import format_time
+from metainfer.decide.facts import NodeFacts, Portrait, ProbeResult
+from metainfer.decide.families import Membership, driver_version, selector_requirements
+from metainfer.decide.names import short_hash
+from metainfer_probe.contract import NodeReport, ProviderFigures
+
+DEGRADED_BELOW_PERMILLE = 800
+"""20 % slower than its siblings: the same step that counts as P99 drift (+20 %)."""
+HEALTHY_FROM_PERMILLE = 850
+"""Hysteresis of two noise widths (P50 of one run differs 4-9 % between fresh processes), so that health does not flap."""
+
+Health = Literal["Healthy", "Degraded", "Unknown"]
+DEGRADED_LABEL_VALUE = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """One instance against its family."""
+
+    correction_factor_permille: int
+    health: Health
+
+
+def build_identity(node: NodeFacts, membership: Membership) -> str:
+    """Hash over what makes it the same card: node UID, family, card count, and the labels the family selects on."""
+    family = membership.family
+    labels = [f"{key}={node.labels.get(key, '')}" for key in sorted({item.key for item in selector_requirements(family.selector)})]
+    return short_hash(node.uid, membership.pool, family.name, str(node.allocatable.get(family.resource, 0)), *labels, length=16)
+
+
+def build_portrait(node: NodeFacts, membership: Membership, result: ProbeResult) -> tuple[NodePortraitSpec, NodePortraitStatus]:
+    """The portrait that a finished probe gives; factor and health are assessed afterwards, against the family."""
+    report = result.report
+    if report is None or report.machine is None or report.micro is None:
+        msg = f"probe {result.job} has no figures"
+        raise ValueError(msg)
+    spec = NodePortraitSpec(node_uid=node.uid, pool=membership.pool, family=membership.family.name)
+    status = NodePortraitStatus(
+        observed_generation=1,
+        identity=build_identity(node, membership),
+        card_model=report.machine.card_model,
+        cards=node.allocatable.get(membership.family.resource, 0),
+        memory_bytes=membership.family.memory_bytes_per_card or report.machine.memory_bytes,
+        driver_version=driver_version(membership.family, node) or "",
+        measured_at=format_time(result.finished_at),
+        probe_job=result.job,
+        figures=tuple(_figures(item) for item in report.figures),
+        bandwidth_megabytes_per_second={level: round(value * 1000) for level, value in report.bandwidth_gigabytes_per_second.items()},
+        micro_megaflops=round(report.micro.gflops * 1000),
+        micro_megabytes_per_second=round(report.micro.bandwidth_gigabytes_per_second * 1000),
+        load_permille=report.machine.load_permille,
+        throttled_permille=report.machine.throttled_permille,
+    )
+    return spec, status
+
+
+def _figures(item: ProviderFigures) -> PortraitFigures:
+    return PortraitFigures(
+        execution_provider=item.provider,
+        runtime_version=item.runtime_version,
+        precision=item.precision,
+        effective_precision=item.effective_precision,
+        matmul_megaflops={shape: round(gflops * 1000) for shape, gflops in item.matmul_gflops.items()},
+        launch_p50=format_duration_us(item.launch_p50_us),
+        launch_p99=format_duration_us(item.launch_p99_us),
+        launch_p50_nanoseconds=round(item.launch_p50_us * 1000),
+    )
+
+
+def report_problem(report: NodeReport | None) -> tuple[str, str] | None:
+    """Why a finished probe gives no portrait: (reason, message), or None when it does."""
+    if report is None:
+        return ("ReportMissing", "the probe left no report")
+    if report.failure is not None:
+        return (report.failure.reason, report.failure.message)
+    if report.machine is None or report.micro is None or not report.figures:
+        return ("NothingMeasured", "; ".join(item.failure.message for item in report.problems)[:512] or "the probe measured no provider")
+    return None
+
+
+def assess_family(portraits: Sequence[Portrait]) -> Mapping[str, Assessment]:
+    """Factor and health of each instance of one family.
+
+    Factor = geometric mean, over every figure that the instance and its family share, of figure / family median. A family of one is
+    its own median. Health has hysteresis: degraded below 800 permille, healthy again from 850.
+    """
+    speeds = {portrait.node: _speeds(portrait.status) for portrait in portraits}
+    keys = {key for speed in speeds.values() for key in speed}
+    medians = {key: median(speed[key] for speed in speeds.values() if key in speed) for key in keys}
+    return {portrait.node: _assess(portrait, speeds[portrait.node], medians) for portrait in portraits}
+
+
+def _assess(portrait: Portrait, speed: Mapping[str, float], medians: Mapping[str, float]) -> Assessment:
+    ratios = [value / medians[key] for key, value in speed.items() if medians[key] > 0]
+    if not ratios:
+        return Assessment(1000, "Unknown")
+    factor = round(1000 * math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)))
+    bound = HEALTHY_FROM_PERMILLE if portrait.status.health == "Degraded" else DEGRADED_BELOW_PERMILLE
+    return Assessment(factor, "Degraded" if factor < bound else "Healthy")
+
+
+def _speeds(status: NodePortraitStatus) -> Mapping[str, float]:
+    """Every positive figure as a speed (higher is better), keyed by what it is."""
+    speeds: dict[str, float] = {f"bandwidth/{level}": value for level, value in status.bandwidth_megabytes_per_second.items()}
+    for item in status.figures:
+        prefix = f"{item.execution_provider}/{item.precision}"
+        speeds |= {f"{prefix}/{shape}": value for shape, value in item.matmul_megaflops.items()}
+        if item.launch_p50_nanoseconds > 0:
+            speeds[f"{prefix}/launch"] = 1e9 / item.launch_p50_nanoseconds
+    return {key: float(value) for key, value in speeds.items() if value > 0}
+
+
+def health_labels(health: Health) -> Mapping[str, str]:
+    """Our health label on a node: only a degraded one carries it, because absence must pass ``NotIn``."""
+    return {HEALTH_LABEL: DEGRADED_LABEL_VALUE} if health == "Degraded" else {}

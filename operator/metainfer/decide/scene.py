@@ -1,0 +1,105 @@
+"""The target, its restrictions and the families open to it, worked out once per pass. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metainfer.decide.declared import affinity_declarations
+from metainfer.decide.facts import AdaptationSnapshot, Candidate, ContainerFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
+from metainfer.decide.families import Exclusion, FamilyOption, Membership, assign_nodes, cards_used, selector_matches
+from metainfer.decide.names import PURPOSE_LABEL
+from metainfer.decide.restrictions import eligible_nodes
+from metainfer.decide.room import find_no_room, target_resource_allows
+from metainfer.decide.settings_mapping import Baseline, SettingsMapping, read_baseline, resolve_mapping
+from metainfer.decide.target import find_container
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the rules of one pass look at."""
+
+    target: TargetFacts
+    container: ContainerFacts
+    mapping: SettingsMapping | None
+    baseline: Baseline
+    pools: tuple[PoolFacts, ...]
+    """Those that spec.poolSelector picks."""
+    options: tuple[FamilyOption, ...]
+    current: Candidate | None
+    """The present configuration where the pods run now; None while no pod runs on a card of a pool."""
+
+    def option(self, pool: str, family: str) -> FamilyOption | None:
+        """The family, as the target sees it."""
+        return next((item for item in self.options if (item.pool, item.family.name) == (pool, family)), None)
+
+
+def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | None:
+    """None when the container cannot be told (``target.check_target`` says why)."""
+    container = find_container(target.template, snapshot.adaptation.spec.target_ref.container)
+    if container is None:
+        return None
+    spec = snapshot.adaptation.spec
+    mapping = resolve_mapping(spec.settings)
+    baseline = read_baseline(mapping, target, container, snapshot.config_maps)
+    pools = tuple(pool for pool in snapshot.pools if not pool.deleting and selector_matches(spec.pool_selector, pool.labels))
+    options = _options(snapshot, target, pools)
+    here = _family_of_pods(options, snapshot.target_pods)
+    if here is not None and affinity_declarations(target).required is not None:
+        # The owner's own affinity decides where pods run: another family could be reached only by chance.
+        options = tuple(option for option in options if (option.pool, option.family.name) == here)
+    current = Candidate(here[0], here[1], baseline.config) if here is not None else None
+    return Scene(target, container, mapping, baseline, pools, options, current)
+
+
+def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[PoolFacts]) -> tuple[FamilyOption, ...]:
+    excluded = eligible_nodes(target.template, snapshot.nodes, runtime_class=snapshot.runtime_class, claim_terms=snapshot.claim_terms)
+    options: list[FamilyOption] = []
+    for pool in pools:
+        places = assign_nodes(pool, snapshot.pools, snapshot.nodes)
+        for family in pool.spec.families:
+            nodes = tuple(
+                node for node in snapshot.nodes if isinstance(place := places.get(node.name), Membership) and place.family.name == family.name
+            )
+            options.append(_option(snapshot, target, FamilyOption(pool.name, family, nodes, excluded)))
+    return tuple(options)
+
+
+def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption) -> FamilyOption:
+    resource = raw.family.resource
+    if not target_resource_allows(target.template, resource):
+        reason = Exclusion("OtherResource", f"the target asks for another accelerator resource than {resource}")
+        return FamilyOption(raw.pool, raw.family, (), {node.name: reason for node in raw.nodes})
+    nodes = tuple(node for node in raw.nodes if node.name not in raw.excluded)
+    own = {pod.uid for pod in snapshot.target_pods}
+    others = [pod for pod in snapshot.card_pods if pod.uid not in own and PURPOSE_LABEL not in pod.labels]
+    used = cards_used(others, resource)
+    free = {node.name: max(0, node.allocatable.get(resource, 0) - used[node.name]) for node in nodes}
+    return FamilyOption(
+        pool=raw.pool,
+        family=raw.family,
+        nodes=nodes,
+        excluded={node.name: raw.excluded[node.name] for node in raw.nodes if node.name in raw.excluded},
+        portraits=_typical_first(nodes, snapshot),
+        free_cards=free,
+        no_room=find_no_room(target, nodes, free, resource) if nodes else None,
+    )
+
+
+def _typical_first(nodes: Sequence[NodeFacts], snapshot: AdaptationSnapshot) -> tuple[Portrait, ...]:
+    mine = [snapshot.portraits[node.name] for node in nodes if node.name in snapshot.portraits and snapshot.portraits[node.name].spec.node_uid == node.uid]
+    return tuple(sorted(mine, key=lambda item: (item.status.health == "Degraded", abs(item.status.correction_factor_permille - 1000), item.node)))
+
+
+def _family_of_pods(options: Sequence[FamilyOption], pods: Sequence[PodFacts]) -> tuple[str, str] | None:
+    """The family on which most of the target's pods run."""
+    home = {node.name: (option.pool, option.family.name) for option in options for node in option.nodes}
+    votes = Counter(home[pod.node] for pod in pods if pod.node in home and pod.holds_resources and not pod.deleting)
+    return max(sorted(votes), key=lambda key: votes[key]) if votes else None
+
+
+def occupied_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
+    """Nodes of the family without a card that is really free now, whoever holds it: nothing can be measured there."""
+    used = cards_used(snapshot.card_pods, option.family.resource)
+    return frozenset(node.name for node in option.nodes if node.allocatable.get(option.family.resource, 0) <= used[node.name])
