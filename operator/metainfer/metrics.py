@@ -1,0 +1,46 @@
+"""All Prometheus metrics of the operator, in one place: base units, labels of few values, never names of objects.
+
+Whoever does a thing counts it; nothing here reads a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+RECONCILE_SECONDS: Final = Histogram(
+    "metainfer_reconcile_seconds", "Duration of one pass, by kind of object and result (done, dropped, retried, failed).",
+    ("kind", "result"), buckets=_PASS_BUCKETS,
+)  # fmt: skip
+QUEUE_DEPTH: Final = Gauge("metainfer_queue_depth", "Keys that wait for a worker now.")
+QUEUE_DELAYED: Final = Gauge("metainfer_queue_delayed", "Keys that become due later.")
+QUEUE_RUNNING: Final = Gauge("metainfer_queue_running", "Keys that a worker has in hand.")
+QUEUE_AGE_SECONDS: Final = Histogram(
+    "metainfer_queue_age_seconds", "Time from when a key was due until a worker took it.", buckets=_PASS_BUCKETS
+)
+API_REQUESTS: Final = Counter("metainfer_api_requests_total", "Requests to the API server, by verb and HTTP status (none: no answer).", ("verb", "code"))
+WATCH_EVENTS: Final = Counter("metainfer_watch_events_total", "Watch events, by kind and outcome (changed, same, dropped, unreadable).", ("kind", "outcome"))
+WATCH_LAST_EVENT: Final = Gauge(
+    "metainfer_watch_last_event_timestamp_seconds", "Unix time of the last watch event of a kind; old is normal for a quiet kind.", ("kind",)
+)
+RESYNC_LAST: Final = Gauge("metainfer_resync_last_success_timestamp_seconds", "Unix time of the last complete list of a kind.", ("kind",))
+RESYNC_REPAIRS: Final = Counter(
+    "metainfer_resync_repairs_total", "Differences that a resync found, by kind and sort (changed, removed): events that the watch missed.", ("kind", "sort")
+)
+CACHED_OBJECTS: Final = Gauge("metainfer_cached_objects", "Objects in the cache, by kind.", ("kind",))
+UNREADABLE_OBJECTS: Final = Gauge("metainfer_unreadable_objects", "Objects that do not fit the schema known here, by kind; the log names them.", ("kind",))
+JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench).", ("purpose",))
+DECISIONS: Final = Counter("metainfer_decisions_total", "Decisions taken, by chosen family and reason.", ("family", "reason"))
+PREDICTED_RANK: Final = Histogram(
+    "metainfer_predicted_rank_of_best",
+    "Place (1 = first) that the prediction gave to the candidate which then measured best; the operator's own quality series.",
+    ("family",), buckets=(1, 2, 3, 4, 5, 8, 16),
+)  # fmt: skip
+PREDICTION_ERROR_RATIO: Final = Histogram(
+    "metainfer_prediction_error_ratio", "Measured over predicted latency of validated candidates, after correction.",
+    ("family",), buckets=(0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.4, 2, 4),
+)  # fmt: skip
+EVENT_LOOP_LAG_SECONDS: Final = Gauge("metainfer_event_loop_lag_seconds", "How much later than asked the event loop woke a sleeper, last look.")

@@ -1,0 +1,95 @@
+"""The operator's settings, all of them, from METAINFER_* environment variables. The chart sets them; nothing else reads the environment.
+
+Units stand in the names. Images come from here and never from a custom resource.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from metainfer.decide.facts import MeasuringLimits
+
+PREFIX = "METAINFER_"
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_\w+)?$")
+"""Variables that Kubernetes itself puts into every pod for a Service whose name starts with ``metainfer``."""
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class SettingsError(Exception):
+    """A setting is missing or wrong; the message names the environment variable and what it may be."""
+
+
+class Settings(BaseModel):
+    """Each field ``x_y`` is the variable ``METAINFER_X_Y``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    operator_namespace: str = Field(
+        default="meta-infer-system", min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        description="Where the operator runs and creates node probes.",
+    )  # fmt: skip
+    probe_image: str = Field(min_length=1, max_length=512, description="Image of all measuring Jobs.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(default="IfNotPresent", description="Pull policy of measuring Jobs.")
+    image_bytes: int = Field(default=2 << 30, ge=0, description="Free image space a node needs before the probe image is pulled: unpacked size, rounded up.")
+    priority_class: str = Field(
+        default="meta-infer-probe", max_length=253, description="PriorityClass of measuring Jobs (below every workload, never preempting); empty = none."
+    )
+    store_url: str = Field(default="sqlite:////var/lib/meta-infer/store.db", min_length=1, description="SQLAlchemy URL of the sample store.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe log line that is written.")
+    health_port: int = Field(default=8080, ge=1, le=65_535, description="Port of /healthz, /readyz and /metrics.")
+
+    bench_window_seconds: Seconds = Field(default=1.5, description="One window of a benchmark; shorter ones are noise, longer ones see the card's clock drift.")
+    bench_rounds: int = Field(default=7, ge=1, le=1000, description="Rounds in which candidate and reference alternate; an odd number has a middle.")
+    profile_budget_seconds: Seconds = Field(default=120.0, description="Longest model portrait.")
+    job_start_seconds: Seconds = Field(default=60.0, description="Allowance for scheduling, image pull and start, on top of a Job's measured time.")
+    threads_per_card: int = Field(default=1, ge=1, le=1024, description="Threads a measuring Job uses on a CPU that stands in for a card.")
+
+    workers: int = Field(default=16, ge=1, le=256, description="Passes that run at the same time. They wait for the API server most of the time.")
+    resync_seconds: Seconds = Field(default=300.0, description="Time between two complete lists of a kind, plus or minus a fifth: the bound on missed events.")
+    requests_per_second: float = Field(default=50.0, gt=0, le=10_000, description="Average rate of API requests; controllers in Go use 20 to 50.")
+    request_burst: int = Field(default=100, ge=1, le=10_000, description="API requests that may be sent at once after a quiet time.")
+
+    def limits(self) -> MeasuringLimits:
+        """The part that decisions need."""
+        return MeasuringLimits(
+            operator_namespace=self.operator_namespace,
+            probe_image=self.probe_image,
+            image_pull_policy=self.image_pull_policy,
+            image_bytes=self.image_bytes,
+            priority_class=self.priority_class,
+            bench_window_seconds=self.bench_window_seconds,
+            bench_rounds=self.bench_rounds,
+            profile_budget_seconds=self.profile_budget_seconds,
+            job_start_seconds=self.job_start_seconds,
+            threads_per_card=self.threads_per_card,
+        )
+
+
+def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from the environment; unknown METAINFER_ names are errors too, because a typo must not pass silently.
+
+    Raises SettingsError listing every wrong variable.
+    """
+    given = {name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
+    given = {name: value for name, value in given.items() if name in Settings.model_fields or not _SERVICE_LINK.search(name.upper())}
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        lines = [f"{PREFIX}{'_'.join(map(str, item['loc'])).upper()}: {_words(item['type'], item['msg'])}" for item in error.errors()]
+        raise SettingsError("; ".join(lines)) from error
+
+
+def _words(kind: str, message: str) -> str:
+    match kind:
+        case "missing":
+            return "must be set"
+        case "extra_forbidden":
+            return f"is not a setting (known: {', '.join(PREFIX + name.upper() for name in sorted(Settings.model_fields))})"
+        case _:
+            return message[:1].lower() + message[1:]
