@@ -56,6 +56,8 @@ class KernelTime:
     op_class: OpClass
     macs: int = 0
     bytes_moved: int = 0
+    kernel: str = ""
+    """The implementation the runtime chose, where it says (``brgconv_avx512_f32``)."""
 
 
 class Session(Protocol):
@@ -73,6 +75,9 @@ class Session(Protocol):
 
     def kernel_times(self) -> list[KernelTime]:
         """Times of the runs since opening; empty unless opened with ``profiling``. May be called once."""
+
+    def activation_bytes(self) -> int:
+        """Peak of live activations in one profiled run; 0 unless profiled. To be called after ``kernel_times``."""
 
     def close(self) -> None:
         """Free the session; it cannot be used afterwards."""

@@ -1,0 +1,61 @@
+"""The runtimes of this image, by ONNX Runtime's provider name. A new vendor is one file and one line in ``_FACTORIES``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from metainfer_probe.backends.base import Backend, ProbeError
+
+
+def _onnxruntime(provider: str) -> Callable[[], Backend]:
+    def make() -> Backend:
+        from metainfer_probe.backends.onnxruntime import OnnxRuntimeBackend
+
+        return OnnxRuntimeBackend(provider)
+
+    return make
+
+
+def _openvino() -> Backend:
+    from metainfer_probe.backends.openvino import OpenVinoBackend
+
+    return OpenVinoBackend()
+
+
+_FACTORIES: Mapping[str, Callable[[], Backend]] = {
+    "CPUExecutionProvider": _onnxruntime("CPUExecutionProvider"),
+    "OpenVINOExecutionProvider": _openvino,
+}
+"""Imports happen inside: an image may hold one runtime only, and importing one costs up to a second."""
+
+
+@cache
+def find_backend(provider: str) -> Backend:
+    """The backend of a provider; raises ProbeError ``ProviderMissing`` naming what this image has."""
+    factory = _FACTORIES.get(provider)
+    if factory is None:
+        raise _missing(provider, "")
+    try:
+        return factory()
+    except ImportError as error:
+        raise _missing(provider, f" ({error})") from error
+
+
+@cache
+def available_providers() -> tuple[str, ...]:
+    """Providers whose runtime is installed here and offers them, in order of registration."""
+    return tuple(provider for provider in _FACTORIES if _is_available(provider))
+
+
+def _is_available(provider: str) -> bool:
+    try:
+        _FACTORIES[provider]()
+    except (ImportError, ProbeError):
+        return False
+    return True
+
+
+def _missing(provider: str, detail: str) -> ProbeError:
+    have = ", ".join(available_providers()) or "none"
+    return ProbeError("ProviderMissing", f"this probe image has no {provider}{detail}; it has: {have}")

@@ -1,0 +1,119 @@
+"""Reads ONNX Runtime's profile: own time, provider and shapes of every executed node, as means over the runs.
+
+The profile is a trace (one JSON event per executed node). Control-flow nodes contain their branches, so each event's
+own time is its duration without what ran inside it. The first run is left out when there are others: it allocates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metainfer_probe.backends.base import KernelTime
+from metainfer_probe.classify import op_class
+from metainfer_probe.work import TensorSeen, count_bytes, count_macs
+
+_SUFFIX = "_kernel_time"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """One execution of one node; times in microseconds, ``own_us`` without nested nodes."""
+
+    node: str
+    op_type: str
+    provider: str
+    own_us: float
+    inputs: tuple[TensorSeen, ...]
+    outputs: tuple[TensorSeen, ...]
+    bytes_moved: int
+    live_bytes: int
+    """Memory that the arena had handed out right after the node; 0 where this runtime does not say."""
+
+
+def read_profile(path: Path) -> tuple[list[NodeEvent], int]:
+    """Node events after the warm-up run, and the number of runs they come from."""
+    events = json.loads(path.read_text())
+    runs = sorted(event["ts"] + event["dur"] for event in events if event.get("name") == "model_run")
+    start = runs[0] if len(runs) > 1 else 0
+    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX) and event["ts"] >= start]
+    own = _own_times(nodes)
+    return [_node_event(event, time) for event, time in zip(nodes, own, strict=True)], max(1, len(runs) - (1 if len(runs) > 1 else 0))
+
+
+def mean_kernel_times(events: Iterable[NodeEvent], runs: int, shapes: Mapping[str, NodeEvent]) -> list[KernelTime]:
+    """One KernelTime per node: its mean own time per run. ``shapes`` (from a run without prepacking) knows the weights."""
+    totals: dict[str, float] = {}
+    first: dict[str, NodeEvent] = {}
+    executions: dict[str, int] = {}
+    for event in events:
+        totals[event.node] = totals.get(event.node, 0.0) + event.own_us
+        executions[event.node] = executions.get(event.node, 0) + 1
+        first.setdefault(event.node, event)
+    return [_kernel_time(shapes.get(node, event), event, totals[node] / runs, max(1, executions[node] // runs)) for node, event in first.items()]
+
+
+def peak_live_bytes(events: Iterable[NodeEvent]) -> int:
+    """Peak of live activations over one run: what the arena held, or the largest node's own inputs and outputs."""
+    listed = list(events)
+    reported = max((event.live_bytes for event in listed), default=0)
+    widest = max((sum(tensor.size_bytes for tensor in (*event.inputs[:1], *event.outputs)) for event in listed), default=0)
+    return reported or widest
+
+
+def _kernel_time(shapes: NodeEvent, event: NodeEvent, mean_us: float, executions: int) -> KernelTime:
+    inputs, outputs = [tensor.shape for tensor in shapes.inputs], [tensor.shape for tensor in shapes.outputs]
+    return KernelTime(
+        node=event.node,
+        op_type=event.op_type,
+        provider=event.provider,
+        duration_us=mean_us,
+        op_class=op_class(event.op_type),
+        macs=count_macs(event.op_type, inputs, outputs) * executions,
+        bytes_moved=shapes.bytes_moved * executions,
+    )
+
+
+def _own_times(events: list[dict[str, Any]]) -> list[float]:
+    """Durations without the nested events' durations, per thread; events may come in any order."""
+    own = [float(event["dur"]) for event in events]
+    order = sorted(range(len(events)), key=lambda index: (events[index]["tid"], events[index]["ts"], -events[index]["dur"]))
+    stack: list[int] = []
+    for index in order:
+        event = events[index]
+        while stack and not _contains(events[stack[-1]], event):
+            stack.pop()
+        if stack:
+            own[stack[-1]] = max(0.0, own[stack[-1]] - event["dur"])
+        stack.append(index)
+    return own
+
+
+def _contains(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
+    nests = outer["args"].get("op_name") in ("If", "Loop", "Scan", "SequenceMap")
+    return bool(nests and outer["tid"] == inner["tid"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1)
+
+
+def _node_event(event: dict[str, Any], own_us: float) -> NodeEvent:
+    args = event["args"]
+    inputs, outputs = _tensors(args.get("input_type_shape")), _tensors(args.get("output_type_shape"))
+    reported = sum(int(args.get(key, 0)) for key in ("activation_size", "parameter_size", "output_size"))
+    return NodeEvent(
+        node=event["name"].removesuffix(_SUFFIX),
+        op_type=args.get("op_name", ""),
+        provider=args.get("provider", ""),
+        own_us=own_us,
+        inputs=inputs,
+        outputs=outputs,
+        bytes_moved=reported or count_bytes(inputs, outputs),
+        live_bytes=int(args.get("mem_bytes_requested_in_use", 0)),
+    )
+
+
+def _tensors(listed: object) -> tuple[TensorSeen, ...]:
+    if not isinstance(listed, list):
+        return ()
+    return tuple(TensorSeen(dtype, tuple(int(size) for size in shape)) for entry in listed for dtype, shape in entry.items())

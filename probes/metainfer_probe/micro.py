@@ -1,0 +1,60 @@
+"""The short look at the card that opens every measurement, so that each number carries the card's state at that moment.
+
+A fixed fp32 matrix product and a fixed copy on numpy's own BLAS: never through a model runtime, so that it stays
+comparable when a runtime or driver is replaced. The caller pins threads through the environment before numpy is
+imported (``cli`` does, from the request).
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from metainfer_probe.contract import MicroProbe
+
+GEMM_SIZE = 384
+"""2·384^3 = 0.11 GFLOP: 1-10 ms on one CPU thread, long enough for the clock and short enough for hundreds of repetitions."""
+COPY_BYTES = 32 << 20
+"""Larger than the last-level cache share of one core on the machines this was written on."""
+GEMM_SHARE = 0.75
+MIN_REPETITIONS = 5
+
+
+def micro_probe(seconds: float = 2.0) -> MicroProbe:
+    """Measure for about ``seconds`` and return medians: GFLOP/s (2·N^3 / time) and copy bandwidth (read + written bytes)."""
+    gemm = _gemm_seconds(seconds * GEMM_SHARE)
+    copy = _copy_seconds(seconds * (1 - GEMM_SHARE))
+    low, middle, high = np.percentile(gemm, (25, 50, 75))
+    return MicroProbe(
+        gflops=round(2 * GEMM_SIZE**3 / middle / 1e9, 3),
+        bandwidth_gigabytes_per_second=round(2 * COPY_BYTES / float(np.median(copy)) / 1e9, 3),
+        spread_permille=round(1000 * (high - low) / middle),
+    )
+
+
+def _gemm_seconds(seconds: float) -> list[float]:
+    random = np.random.default_rng(0)
+    left, right = (random.standard_normal((GEMM_SIZE, GEMM_SIZE), np.float32) for _ in range(2))
+    out = np.empty_like(left)
+    np.matmul(left, right, out=out)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < MIN_REPETITIONS or time.perf_counter() < end:
+        start = time.perf_counter()
+        np.matmul(left, right, out=out)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _copy_seconds(seconds: float) -> list[float]:
+    source = np.zeros(COPY_BYTES // 8)
+    source += 1.0
+    target = np.ones_like(source)
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < MIN_REPETITIONS or time.perf_counter() < end:
+        start = time.perf_counter()
+        np.copyto(target, source)
+        times.append(time.perf_counter() - start)
+    return times

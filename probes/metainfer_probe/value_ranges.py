@@ -1,0 +1,170 @@
+"""Which values an integer input may take, read from the tables it indexes.
+
+Random integers outside a table end a run ("indices element out of data bounds") or, worse, silently answer rubbish on
+runtimes that do not check. So requirements are walked backwards from every look-up to the graph's inputs: through casts
+and reshapes unchanged, through arithmetic with constants inverted. Where the path cannot be inverted, the input is
+limited to 0 and 1, which every table with two rows accepts. Pure; static.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, NodeProto
+
+from metainfer_probe.graph import Constants, attribute_value, iter_graphs, read_constants
+
+_STEP_LIMIT = 20_000
+"""A graph with many joins has exponentially many paths; past this many steps inputs keep what was found so far."""
+
+_PASS_FIRST = frozenset(
+    "Identity Cast Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand Tile Dropout Gather GatherND Pad Split ReduceMax ReduceMin Floor Ceil Round".split()
+)
+"""Operators whose result holds values of their first input and no others (padding with 0 is inside every table)."""
+_PASS_ALL = frozenset(("Concat", "Max", "SequenceConstruct"))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """Inclusive bounds of an input; ``choices`` are constants the graph compares it with (sample rates, modes)."""
+
+    low: int
+    high: int
+    choices: tuple[int, ...] = ()
+
+    def intersect(self, low: int, high: int) -> ValueRange:
+        """Both requirements at once."""
+        return ValueRange(max(self.low, low), min(self.high, high), self.choices)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One pass over all look-ups of a model."""
+
+    producers: Mapping[str, NodeProto]
+    constants: Constants
+    inputs: frozenset[str]
+    found: dict[str, ValueRange] = field(default_factory=dict)
+    seen: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def require(self, name: str, low: int, high: int) -> None:
+        """The tensor ``name`` has to stay within ``low`` and ``high``; carries that back to the inputs."""
+        stack = [(name, low, high)]
+        while stack and len(self.seen) < _STEP_LIMIT:
+            name, low, high = stack.pop()
+            if (name, low, high) in self.seen or not name:
+                continue
+            self.seen.add((name, low, high))
+            if name in self.inputs:
+                self.found[name] = self.found.get(name, ValueRange(low, high)).intersect(low, high)
+            elif name in self.producers:
+                stack += self._before(self.producers[name], low, high)
+
+    def compare(self, name: str, constant: int) -> None:
+        """The tensor ``name`` is compared with a constant: worth feeding when ``name`` is an input."""
+        while name in self.producers and self.producers[name].op_type in _PASS_FIRST:
+            name = self.producers[name].input[0]
+        if name in self.inputs:
+            known = self.found.get(name, ValueRange(-(2**31), 2**31 - 1))
+            self.found[name] = ValueRange(known.low, known.high, (*known.choices, constant))
+
+    def _before(self, node: NodeProto, low: int, high: int) -> list[tuple[str, int, int]]:
+        """Requirements on a node's inputs that keep its output within bounds."""
+        if node.op_type in _PASS_FIRST:
+            return [(node.input[0], low, high)]
+        if node.op_type in _PASS_ALL:
+            return [(name, low, high) for name in node.input]
+        if node.op_type == "Where":
+            return [(name, low, high) for name in node.input[1:]]
+        if node.op_type in ("Clip", "Min"):
+            return self._before_limit(node, low, high)
+        if node.op_type == "Mod":
+            modulus = self.constants.scalar(node.input[1])
+            return [] if modulus and 0 < modulus <= high + 1 else [(node.input[0], low, high)]
+        inverted = self._invert(node, low, high)
+        if inverted is not None:
+            return [inverted]
+        return [(name, 0, 1) for name in node.input if name not in self.constants.shapes]
+
+    def _before_limit(self, node: NodeProto, low: int, high: int) -> list[tuple[str, int, int]]:
+        limits = [self.constants.scalar(name) for name in node.input[1:]] + [attribute_value(node, "max")]  # type: ignore[list-item]
+        numbers = [limit for limit in limits if isinstance(limit, (int, float))]
+        if numbers and max(numbers) <= high:
+            return []
+        return [(name, low, high) for name in node.input[:1] if name not in self.constants.shapes]
+
+    def _invert(self, node: NodeProto, low: int, high: int) -> tuple[str, int, int] | None:
+        """Bounds on the variable side of Add, Sub, Mul and Div with one constant side; None when it has no inverse."""
+        if len(node.input) != 2 or node.op_type not in ("Add", "Sub", "Mul", "Div"):
+            return None
+        left, right = node.input
+        constant = self.constants.values.get(right)
+        variable = left
+        if constant is None and node.op_type in ("Add", "Mul", "Sub"):
+            constant, variable = self.constants.values.get(left), right
+        if not constant:
+            return None
+        least, most = min(constant), max(constant)
+        if node.op_type == "Add":
+            return variable, math.ceil(low - least), math.floor(high - most)
+        if node.op_type == "Sub":
+            if variable == left:
+                return variable, math.ceil(low + most), math.floor(high + least)
+            return variable, math.ceil(most - high), math.floor(least - low)
+        if least <= 0:
+            return None
+        if node.op_type == "Mul":
+            return variable, math.ceil(low / least), math.floor(high / most)
+        return variable, math.ceil(low * most), math.floor((high + 1) * least) - 1
+
+
+def find_value_ranges(model: ModelProto, inputs: tuple[str, ...]) -> dict[str, ValueRange]:
+    """Bounds for those inputs that index tables or are compared with constants; others are absent."""
+    nodes = [node for graph in iter_graphs(model) for node in graph.node]
+    constants = _all_constants(model)
+    walk = _Walk({output: node for node in nodes for output in node.output}, constants, frozenset(inputs))
+    for node in nodes:
+        for name, rows in _look_ups(node, constants):
+            walk.require(name, 0, rows - 1)
+        if node.op_type == "Equal":
+            for name, other in (node.input, reversed(node.input)):
+                constant = constants.scalar(other)
+                if constant is not None and float(constant).is_integer():
+                    walk.compare(name, int(constant))
+    return {name: _settled(found) for name, found in walk.found.items()}
+
+
+def _settled(found: ValueRange) -> ValueRange:
+    """Never negative (indices may count from the end, but nobody sends that); 0 and 1 where requirements contradict."""
+    low = max(found.low, 0)
+    return ValueRange(low, found.high, found.choices) if low <= found.high else ValueRange(0, 1, found.choices)
+
+
+def _look_ups(node: NodeProto, constants: Constants) -> Iterator[tuple[str, int]]:
+    """Index tensors of a node, each with the number of rows it may point at (2 where the table's size is unknown)."""
+    if node.op_type in ("Gather", "GatherElements", "EmbedLayerNormalization", "ScatterElements"):
+        tables = {"EmbedLayerNormalization": ((0, 2), (1, 4))}.get(node.op_type, ((1, 0),))
+        axis = attribute_value(node, "axis") or 0
+        for index, table in tables:
+            if index < len(node.input) and node.input[index] not in constants.shapes:
+                shape = constants.shapes.get(node.input[table])
+                yield node.input[index], shape[int(axis)] if shape else 2  # type: ignore[call-overload]
+    elif node.op_type == "GatherND" and node.input[1] not in constants.shapes:
+        shape = constants.shapes.get(node.input[0])
+        yield node.input[1], min(shape) if shape else 2
+    elif node.op_type == "OneHot":
+        depth = constants.scalar(node.input[1])
+        if depth is not None:
+            yield node.input[0], int(depth)
+
+
+def _all_constants(model: ModelProto) -> Constants:
+    values: dict[str, tuple[int | float, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for graph in iter_graphs(model):
+        constants = read_constants(graph)
+        values |= constants.values
+        shapes |= constants.shapes
+    return Constants(values, shapes)
