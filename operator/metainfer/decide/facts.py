@@ -356,6 +356,8 @@ class ProfileResult:
     finished_at: datetime
     report: ProfileReport | None = None
     failure: Failure | None = None
+    node: str = ""
+    """Where it ran."""
     run_id: str = ""
     job_uid: str = ""
 

@@ -1,0 +1,138 @@
+"""One pass over a ModelAdaptation: from the target as it is to the next thing to do. Pure.
+
+Numbered as it runs: 1 stop signs, 2 the scene, 3 the run, 4 the model portrait, 5 candidates, 6 validation, 7 decision, 8 apply and
+read back. Each step either goes on or returns the plan that waits for it; the next pass starts again at 1 and comes further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.model_adaptation import ModelStatus
+from metainfer.decide.applying import apply_decision
+from metainfer.decide.choosing import Ranking, rank_choice
+from metainfer.decide.conditions import find_condition
+from metainfer.decide.deciding import decided_candidate, record_choice
+from metainfer.decide.draft import Draft
+from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.inputs import inputs_hash, start_run
+from metainfer.decide.plan import AdaptationPlan
+from metainfer.decide.predictor import Predictor
+from metainfer.decide.profiling import next_profile
+from metainfer.decide.scene import Scene, build_scene
+from metainfer.decide.target import TargetProblem, check_target
+from metainfer.decide.validating import next_benchmark
+from metainfer_probe.contract import ProfileReport
+
+PORTRAIT_POLL_SECONDS = 15.0
+PAUSED_POLL_SECONDS = 300.0
+"""Blocked passes look again by themselves now and then; normally an event of the target or pool wakes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A pass that got past the stop signs."""
+
+    scene: Scene
+    problem: TargetProblem | None
+
+
+def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: datetime) -> AdaptationPlan:
+    """The plan of one pass. Pure: same snapshot, predictor and clock, same plan."""
+    draft = Draft(snapshot, now, snapshot.adaptation.status)
+    # 1. and 2. Is there something to decide, and for whom?
+    opened = _open(draft)
+    if isinstance(opened, AdaptationPlan):
+        return opened
+    # 3. One run per set of inputs, claimed in the status before anything is started.
+    waiting = _claim_run(draft, opened.scene)
+    if waiting is not None:
+        return waiting
+    # 4. - 7. Unless this run has decided already.
+    if decided_candidate(draft) is None:
+        undecided = _work_out(draft, opened, predictor)
+        if undecided is not None:
+            return undecided
+    # 8. What was decided becomes what runs.
+    return apply_decision(draft, opened.scene, opened.problem)
+
+
+def _open(draft: Draft) -> _Open | AdaptationPlan:
+    snapshot = draft.snapshot
+    if snapshot.adaptation.spec.suspend:
+        draft.find(reasons.READY, "False", reasons.SUSPENDED, "spec.suspend is true: nothing new is started, what is applied stays")
+        return draft.finish(None)
+    problem = check_target(snapshot)
+    if problem is not None and problem.reason == reasons.TARGET_TAKEN:
+        draft.find(reasons.TARGET_CONFLICT, "True", problem.reason, problem.message)
+    else:
+        draft.find(reasons.TARGET_CONFLICT, "False", "OnlyAdaptation", "no older adaptation has the same target")
+    if problem is not None and problem.blocks == "everything":
+        return draft.stall(problem.reason, problem.message, seconds=PAUSED_POLL_SECONDS)
+    scene = build_scene(snapshot, snapshot.target) if snapshot.target is not None else None
+    if scene is None:
+        return draft.stall(reasons.CONTAINER_NOT_FOUND, "the target's container cannot be told", seconds=PAUSED_POLL_SECONDS)
+    if not scene.pools:
+        return draft.stall(reasons.NO_POOL, "spec.poolSelector matches no AcceleratorPool", seconds=PAUSED_POLL_SECONDS)
+    return _Open(scene, problem)
+
+
+def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
+    digest = inputs_hash(draft.snapshot, scene)
+    run = draft.status.run
+    if run is not None and run.inputs_hash == digest:
+        return None
+    unprobed = _unprobed_families(draft.snapshot, scene)
+    if unprobed:
+        return draft.wait("WaitingForProbes", f"families {', '.join(unprobed)} have no portrait yet", seconds=PORTRAIT_POLL_SECONDS)
+    trigger = "first adaptation" if run is None else "SpecChanged: the adaptation, its target or the families on offer changed"
+    draft.put(run=start_run(draft.snapshot, digest, draft.now), recommendation=None, baseline=None, candidates=(), candidate_count=0, rejections=())
+    draft.announce("Normal", "AdaptationStarted", trigger)
+    return None
+
+
+def _unprobed_families(snapshot: AdaptationSnapshot, scene: Scene) -> tuple[str, ...]:
+    """Families that have nodes for the target but no portrait, while their pool is still measuring."""
+    measuring = set()
+    for pool in scene.pools:
+        state = find_condition(pool.status.conditions, reasons.PROBES_COMPLETED)
+        if state is None or (state.status == "False" and state.reason == "Probing"):
+            measuring.add(pool.name)
+    return tuple(option.family.name for option in scene.options if option.nodes and not option.portraits and option.pool in measuring)
+
+
+def _work_out(draft: Draft, opened: _Open, predictor: Predictor) -> AdaptationPlan | None:
+    if opened.problem is not None and opened.problem.blocks == "benchmarks":
+        return draft.stall(opened.problem.reason, opened.problem.message, seconds=PAUSED_POLL_SECONDS)
+    # 4. The model portrait.
+    profile = next_profile(draft, opened.scene)
+    if isinstance(profile, AdaptationPlan):
+        return profile
+    _describe_model(draft, profile)
+    # 5. Candidates, the impossible ones dropped, the others ranked.
+    ranking = rank_choice(draft, opened.scene, profile, predictor)
+    if isinstance(ranking, AdaptationPlan):
+        return ranking
+    # 6. The best ones really measured; 7. then the decision.
+    return _validate(draft, opened.scene, ranking)
+
+
+def _validate(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
+    waiting = next_benchmark(draft, scene, ranking)
+    if waiting is not None:
+        return waiting
+    return record_choice(draft, scene, ranking)
+
+
+def _describe_model(draft: Draft, profile: ProfileReport) -> None:
+    draft.put(
+        model=ModelStatus(
+            digest=profile.digest,
+            parameters=profile.parameters,
+            weight_bytes=profile.weight_bytes,
+            architecture=profile.architecture,
+            bound=profile.bound,
+        )
+    )

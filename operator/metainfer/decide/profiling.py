@@ -1,0 +1,83 @@
+"""The model portrait: is it there, is it on its way, or which Job makes it. Pure."""
+
+from __future__ import annotations
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.decide.caps import waiting_seconds, waiting_words
+from metainfer.decide.draft import Draft
+from metainfer.decide.facts import JobFacts
+from metainfer.decide.measuring import build_measuring_job, find_profile_site, profile_assignment
+from metainfer.decide.names import PURPOSE_LABEL, RUN_LABEL
+from metainfer.decide.plan import AdaptationPlan, DeleteJob
+from metainfer.decide.scene import Scene
+from metainfer_probe.contract import Failure, ProfileReport
+
+POLL_SECONDS = 20.0
+RETRY_SECONDS = 60.0
+MAXIMUM_ATTEMPTS = 2
+"""One retry, and only where the failure says that one can help: a broken file stays broken."""
+
+
+def next_profile(draft: Draft, scene: Scene) -> ProfileReport | AdaptationPlan:
+    """The portrait of this run's model, or the plan that waits for it."""
+    result = draft.snapshot.profile
+    jobs = jobs_of_run(draft, "profile")
+    if result is not None and result.report is not None and result.report.failure is None:
+        draft.find(reasons.PROFILED, "True", "Profiled", f"{result.report.parameters:,} parameters, {result.report.architecture}, {result.report.bound} bound")
+        return result.report
+    active = [job for job in jobs if not job.finished]
+    if active:
+        return wait_for_job(draft, active[0], "Profiling", "profiling the model")
+    finished = [job for job in jobs if job.finished]
+    if result is not None:
+        failure = (result.report.failure if result.report is not None else None) or result.failure
+        if failure is not None and (not failure.retryable or len(finished) >= MAXIMUM_ATTEMPTS):
+            return _give_up(draft, failure)
+    return _start(draft, scene, attempt=len(finished))
+
+
+def _give_up(draft: Draft, failure: Failure) -> AdaptationPlan:
+    draft.find(reasons.PROFILED, "False", failure.reason, failure.message)
+    draft.step("Done", "")
+    return draft.stall(failure.reason, f"the model cannot be profiled: {failure.message}")
+
+
+def _start(draft: Draft, scene: Scene, *, attempt: int) -> AdaptationPlan:
+    run = draft.status.run
+    if run is None:
+        msg = "a profile is started before the run is claimed"
+        raise ValueError(msg)
+    providers = offered_providers(scene)
+    if not providers:
+        return draft.stall("NoExecutionProvider", "the target's image serves no execution provider that a family of the pools offers", seconds=RETRY_SECONDS)
+    draft.find(reasons.PROFILED, "False", "Profiling", "")
+    draft.step("Profiling", "profiling the model")
+    site = find_profile_site(draft.snapshot, scene.options)
+    if site is None:
+        return draft.wait("Profiling", "waiting for a free card to profile the model on", seconds=POLL_SECONDS)
+    draft.act(build_measuring_job(draft.snapshot, scene, site, profile_assignment(draft.snapshot, run.id, providers, attempt)))
+    return draft.wait("Profiling", f"profiling the model on {site.node.name}", seconds=POLL_SECONDS)
+
+
+def offered_providers(scene: Scene) -> tuple[str, ...]:
+    """Providers that some family with nodes for the target offers, the present one included."""
+    offered = [provider for option in scene.options if option.nodes for provider in option.family.execution_providers]
+    if scene.current is not None:
+        offered.append(scene.current.config.execution_provider)
+    return tuple(dict.fromkeys(offered))[:8]
+
+
+def jobs_of_run(draft: Draft, purpose: str) -> tuple[JobFacts, ...]:
+    """This run's Jobs of one purpose."""
+    run_id = draft.status.run.id if draft.status.run is not None else ""
+    return tuple(job for job in draft.snapshot.jobs if job.labels.get(RUN_LABEL) == run_id and job.labels.get(PURPOSE_LABEL) == purpose)
+
+
+def wait_for_job(draft: Draft, job: JobFacts, step: str, words: str) -> AdaptationPlan:
+    """Wait for a Job that was started; one that cannot start in time is taken back, and the next pass looks for another node."""
+    waited = waiting_seconds(job, draft.now)
+    draft.step("Profiling" if step == "Profiling" else "Validating", words)
+    if waited is not None and waited > draft.snapshot.limits.job_start_seconds and not job.suspended and not job.deleting:
+        draft.act(DeleteJob(job.namespace, job.name, f"not started after {round(waited)} s: {waiting_words(job)}"[:512]))
+    message = words if waited is None else f"{words}: {waiting_words(job)}"
+    return draft.wait(step, message, seconds=POLL_SECONDS)
