@@ -1,0 +1,72 @@
+# `make help` lists the targets. Everything runs from a clean clone: what is missing is installed or built first.
+# As root on Debian or Ubuntu nothing has to be there but make; elsewhere see CONTRIBUTING.md.
+
+SHELL := bash
+.DELETE_ON_ERROR:
+.SHELLFLAGS := -euo pipefail -c
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# Which extras the virtual environment has; a change of pyproject.toml installs anew.
+INSTALLED := $(VENV)/.installed
+PYTEST := $(PY) -m pytest
+# Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: venv ## bring up a cluster on this machine, install the operator, adapt two real models, show why
+	hack/demo/run
+
+.PHONY: test
+test: venv cluster ## install what is missing, bring up a cluster on this machine, run every test
+	$(PYTEST) $(ARGS)
+
+.PHONY: check
+check: venv ## formatting, lint, types, layers, generated files, budgets
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --scripts-are-modules hack/generate hack/verify
+	$(VENV)/bin/lint-imports --no-logo
+	$(PY) hack/verify
+
+.PHONY: unit
+unit: venv ## tests that need nothing but Python
+	$(PYTEST) tests/unit $(ARGS)
+
+.PHONY: apiserver
+apiserver: venv ## tests against a real etcd and kube-apiserver (no root; built on first use)
+	$(PYTEST) tests/apiserver tests/chart $(ARGS)
+
+.PHONY: e2e
+e2e: venv cluster ## tests of the whole operator on the local cluster (root)
+	$(PYTEST) tests/e2e $(ARGS)
+
+.PHONY: cluster
+cluster: ## bring up the local cluster, or make it right again (root); down: hack/cluster/down
+	hack/cluster/up
+
+.PHONY: generate
+generate: venv ## write the generated files: CRDs, their copies in the chart, references
+	$(PY) hack/generate
+
+.PHONY: format
+format: venv ## format the Python code
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix-only .
+
+.PHONY: venv
+venv: $(INSTALLED) ## the Python environment with everything that operator, probe and tests need
+
+$(INSTALLED): pyproject.toml
+	hack/venv $(VENV)
+	touch $@
+
+.PHONY: clean
+clean: ## remove what was built here (the cluster's cached binaries stay; hack/cluster/down ends the cluster)
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
