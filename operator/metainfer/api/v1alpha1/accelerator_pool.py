@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from metainfer.api.v1alpha1.common import UNIQUE, ApiModel, Condition, Duration, LabelKey, LabelSelector, Name, ProviderName, duration_between, keyed_by
+from metainfer.api.v1alpha1.common import (
+    UNIQUE,
+    ApiModel,
+    Condition,
+    Duration,
+    FamilyName,
+    LabelKey,
+    LabelSelector,
+    ProviderName,
+    duration_between,
+    keyed_by,
+)
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "AcceleratorPool", "acceleratorpools", "acceleratorpool", ("accpool",)
 
@@ -12,7 +23,7 @@ KIND, PLURAL, SINGULAR, SHORT_NAMES = "AcceleratorPool", "acceleratorpools", "ac
 class AcceleratorFamily(ApiModel):
     """Cards that are the same on paper. Membership is by label selector, never by substring of a name."""
 
-    name: Name = Field(max_length=63, description="name of the family, unique in the pool; becomes the value of the node label metainfer.dev/family.")
+    name: FamilyName = Field(description="name of the family, unique in the pool; becomes the value of the node label metainfer.dev/family.")
     selector: LabelSelector = Field(description="selector picks the family's nodes, by the labels that the vendor's labeller sets.")
     resource: str = Field(
         min_length=3,

@@ -45,6 +45,8 @@ _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-
 _LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+FamilyName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+"""Also the value of a node label, hence the length."""
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
 """A DNS name of at most 253 characters, a slash, a name of at most 63."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=_LABEL_VALUE)]
@@ -59,6 +61,19 @@ Duration = Annotated[
 ]
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 ProviderName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+ModelUri = Annotated[
+    str,
+    Field(
+        min_length=8,
+        max_length=2048,
+        pattern=r"^(pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+|https?://[^\s]+)$",
+        json_schema_extra=rules(
+            ("!self.split('/').exists(part, part == '..')", "must stay inside the volume or site: remove '..'"),
+            ("!self.matches('^https?://[^/]*@')", "must not carry credentials, everybody who may read the object would see them: use pvc://"),
+        ),
+    ),
+]
+"""Where a file is. The probe fetches it; no credentials travel in an object that many may read."""
 Timestamp = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 
 

@@ -13,6 +13,7 @@ from metainfer.api.v1alpha1.common import (
     Duration,
     EnvName,
     LabelSelector,
+    ModelUri,
     Name,
     Precision,
     ProviderName,
@@ -23,19 +24,6 @@ from metainfer.api.v1alpha1.common import (
 )
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
-
-ModelUri = Annotated[
-    str,
-    Field(
-        min_length=8,
-        max_length=2048,
-        pattern=r"^(pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?/.+|https?://[^\s]+)$",
-        json_schema_extra=rules(
-            ("!self.split('/').exists(part, part == '..')", "must stay inside the volume or site: remove '..'"),
-            ("!self.matches('^https?://[^/]*@')", "must not carry credentials, everybody who may read the object would see them: use pvc://"),
-        ),
-    ),
-]
 
 
 class TargetRef(ApiModel):
