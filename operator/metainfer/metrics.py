@@ -18,9 +18,7 @@ RECONCILE_SECONDS: Final = Histogram(
 QUEUE_DEPTH: Final = Gauge("metainfer_queue_depth", "Keys that wait for a worker now.")
 QUEUE_DELAYED: Final = Gauge("metainfer_queue_delayed", "Keys that become due later.")
 QUEUE_RUNNING: Final = Gauge("metainfer_queue_running", "Keys that a worker has in hand.")
-QUEUE_AGE_SECONDS: Final = Histogram(
-    "metainfer_queue_age_seconds", "Time from when a key was due until a worker took it.", buckets=_PASS_BUCKETS
-)
+QUEUE_AGE_SECONDS: Final = Histogram("metainfer_queue_age_seconds", "Time from when a key was due until a worker took it.", buckets=_PASS_BUCKETS)
 API_REQUESTS: Final = Counter("metainfer_api_requests_total", "Requests to the API server, by verb and HTTP status (none: no answer).", ("verb", "code"))
 WATCH_EVENTS: Final = Counter("metainfer_watch_events_total", "Watch events, by kind and outcome (changed, same, dropped, unreadable).", ("kind", "outcome"))
 WATCH_LAST_EVENT: Final = Gauge(

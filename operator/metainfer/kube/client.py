@@ -107,9 +107,7 @@ class KubeClient:
         namespace = body["metadata"].get("namespace") if kind.namespaced else None
         return await self._send_json(Call("create", "POST", kind.path(namespace=namespace), _OURS, dict(body)))
 
-    async def apply(
-        self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None, subresource: str | None = None
-    ) -> Raw:
+    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None, subresource: str | None = None) -> Raw:
         """Server-side apply of our fields: those left out since the last time are given up. Never forced.
 
         Raises FieldConflict naming the fields that others own.
@@ -118,9 +116,7 @@ class KubeClient:
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         return await self._send_json(Call("apply", "PATCH", path, {**_OURS, "force": "false"}, whole, APPLY_PATCH))
 
-    async def replace_status(
-        self, kind: Kind, name: str, namespace: str | None, status: Mapping[str, Any], resource_version: str
-    ) -> Raw:
+    async def replace_status(self, kind: Kind, name: str, namespace: str | None, status: Mapping[str, Any], resource_version: str) -> Raw:
         """Put ``status`` in place of the whole old one, if the object is still at ``resource_version``; else raises Conflict.
 
         A JSON patch: it replaces, where a merge patch would keep every field that is no longer set, and it needs only
@@ -132,16 +128,12 @@ class KubeClient:
         ]
         return await self.patch_json(kind, name, namespace, operations, subresource="status")
 
-    async def patch_json(
-        self, kind: Kind, name: str, namespace: str | None, operations: Sequence[Mapping[str, Any]], *, subresource: str | None = None
-    ) -> Raw:
+    async def patch_json(self, kind: Kind, name: str, namespace: str | None, operations: Sequence[Mapping[str, Any]], *, subresource: str | None = None) -> Raw:
         """A JSON patch (RFC 6902). A failed ``test`` raises Invalid."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         return await self._send_json(Call("patch", "PATCH", path, _OURS, [dict(item) for item in operations], JSON_PATCH))
 
-    async def patch_merge(
-        self, kind: Kind, name: str, namespace: str | None, body: Mapping[str, Any], *, subresource: str | None = None
-    ) -> Raw:
+    async def patch_merge(self, kind: Kind, name: str, namespace: str | None, body: Mapping[str, Any], *, subresource: str | None = None) -> Raw:
         """A merge patch (RFC 7386): null removes, lists are replaced. With metadata.resourceVersion it raises Conflict."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         return await self._send_json(Call("patch", "PATCH", path, _OURS, dict(body), MERGE_PATCH))
