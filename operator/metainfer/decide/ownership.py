@@ -1,0 +1,80 @@
+"""Who owns which field of the Deployment, read from managedFields. Pure.
+
+A field is ours when our own server-side apply put it there. Everything else that is present belongs to somebody, also
+when nobody is recorded (managedFields get lost in backups).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from metainfer.api.v1alpha1.common import FIELD_MANAGER
+from metainfer.decide.facts import ContainerFacts, TargetFacts
+
+Path = tuple[str, ...]
+UNKNOWN_MANAGER: Final = "unknown"
+"""Stands for the manager of a field that nobody is recorded for."""
+
+NODE_AFFINITY: Final[Path] = ("f:spec", "f:template", "f:spec", "f:affinity", "f:nodeAffinity")
+REQUIRED_AFFINITY: Final[Path] = (*NODE_AFFINITY, "f:requiredDuringSchedulingIgnoredDuringExecution")
+PREFERRED_AFFINITY: Final[Path] = (*NODE_AFFINITY, "f:preferredDuringSchedulingIgnoredDuringExecution")
+
+
+def item_step(name: str) -> str:
+    """The step into a list item by its name, as FieldsV1 writes it."""
+    return f"k:{json.dumps({'name': name}, separators=(',', ':'))}"
+
+
+def container_path(container: ContainerFacts) -> Path:
+    """Where the container stands in the pod template."""
+    return ("f:spec", "f:template", "f:spec", "f:initContainers" if container.init else "f:containers", item_step(container.name))
+
+
+def env_path(container: ContainerFacts, name: str) -> Path:
+    """Where one env entry of the container stands."""
+    return (*container_path(container), "f:env", item_step(name))
+
+
+def readable(path: Path) -> str:
+    """The path in the words of the API server's own conflict messages."""
+    text = ""
+    for step in path:
+        if step.startswith("k:"):
+            text += f"[name={json.dumps(json.loads(step[2:])['name'])}]"
+        else:
+            text += f".{step.removeprefix('f:')}"
+    return text.removeprefix(".")
+
+
+def other_managers(target: TargetFacts, path: Path) -> tuple[str, ...]:
+    """Managers other than us that own the field or a part of it, in the order of managedFields."""
+    names = [item.manager for item in target.managed if item.manager != FIELD_MANAGER and _subtree(item.fields, path) is not None]
+    return tuple(dict.fromkeys(names))
+
+
+def holders(target: TargetFacts, path: Path) -> str:
+    """The other managers of a field, for a message."""
+    return ", ".join(other_managers(target, path)) or UNKNOWN_MANAGER
+
+
+def owned_by_us(target: TargetFacts, path: Path) -> bool:
+    """Whether our own apply owns the field; of a list item (an env entry) the item itself, not only parts of it."""
+    found = [_subtree(item.fields, path) for item in target.managed if (item.manager, item.operation) == (FIELD_MANAGER, "Apply")]
+    return any(part is not None and ("." in part or not path[-1].startswith("k:")) for part in found)
+
+
+def others_hold_parts_only(target: TargetFacts, path: Path) -> bool:
+    """Whether every other manager has only parts of the list item: leaving it out of our apply would delete theirs too."""
+    others = [found for item in target.managed if item.manager != FIELD_MANAGER and (found := _subtree(item.fields, path)) is not None]
+    return bool(others) and all("." not in found for found in others)
+
+
+def _subtree(tree: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = tree
+    for step in path:
+        if found is None:
+            return None
+        found = found.get(step)
+    return found
