@@ -1,0 +1,113 @@
+"""Does what was decided really run? Read from the Deployment's status and its pods, after the rollout. Pure.
+
+Judged are pods of the decision only (their template carries its id), and only when the rollout is over: how long a
+server may take to start is what the Deployment's own progress deadline says, never a timer of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
+from metainfer.decide.environment import escape
+from metainfer.decide.facts import PodFacts, TargetFacts
+
+DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+HARMLESS_WAITS: Final = ("ContainerCreating", "PodInitializing")
+WORDS_LIMIT: Final = 300
+"""Characters of other people's messages that are passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What is running, against what was decided."""
+
+    rolled_out: bool
+    """All replicas are of the newest template and available."""
+    effective: bool
+    """Rolled out, and every ready pod of the decision runs where and how it was decided."""
+    differs: tuple[str, ...]
+    nodes: tuple[str, ...]
+    """Where ready pods of the decision run."""
+    stuck: str
+    """Why the rollout does not come to its end, once the progress deadline has passed; else empty."""
+    waiting: str = ""
+    """What holds the rollout up at the moment, while there is still time."""
+
+
+def read_back(
+    target: TargetFacts,
+    pods: Sequence[PodFacts],
+    *,
+    decision_id: str,
+    want_env: Mapping[str, str],
+    container: str,
+    family_nodes: Collection[str],
+) -> ReadBack:
+    """Compare the pods of the decision with the decision; ``want_env`` are the variables that were written (``PlacementPlan.env``)."""
+    ours = [pod for pod in pods if _counts(pod) and pod.annotations.get(DECISION_ANNOTATION) == decision_id]
+    ready = [pod for pod in ours if pod.ready]
+    lost = target.template.annotations.get(DECISION_ANNOTATION) != decision_id
+    differs = [f"the pod template does not carry decision {decision_id}"] if lost else []
+    for pod in ready:
+        differs += [*_misplaced(pod, family_nodes), *_other_values(pod, container, want_env)]
+    rolled_out = is_rolled_out(target) and not lost
+    cause = "" if rolled_out else _cause(target, ours)
+    stuck = target.progressing_reason == DEADLINE_EXCEEDED and not rolled_out
+    return ReadBack(
+        rolled_out=rolled_out,
+        effective=rolled_out and bool(ready) and not differs,
+        differs=tuple(dict.fromkeys(differs)),
+        nodes=tuple(sorted({pod.node for pod in ready if pod.node})),
+        stuck=cause if stuck else "",
+        waiting="" if stuck else cause,
+    )
+
+
+def is_rolled_out(target: TargetFacts) -> bool:
+    """The rule of ``kubectl rollout status``: the controller has seen the newest template, and all pods are of it and available."""
+    seen = target.observed_generation >= target.generation
+    return seen and target.updated_replicas >= target.replicas and target.status_replicas <= target.updated_replicas <= target.available_replicas
+
+
+def _counts(pod: PodFacts) -> bool:
+    return not pod.deleting and pod.phase not in ("Failed", "Succeeded")
+
+
+def _misplaced(pod: PodFacts, family_nodes: Collection[str]) -> Iterator[str]:
+    if pod.node is not None and pod.node not in family_nodes:
+        yield f"pod {pod.name} runs on node {pod.node}, outside the family that was decided"
+
+
+def _other_values(pod: PodFacts, container: str, want_env: Mapping[str, str]) -> Iterator[str]:
+    found = next((item for item in pod.containers if item.name == container), None)
+    if found is None:
+        yield f"pod {pod.name} has no container {container}"
+        return
+    have = {entry.name: entry.value if entry.source is None else f"({entry.source})" for entry in found.env}
+    for name, value in want_env.items():
+        if name not in have:
+            yield f"{name} is not set in pod {pod.name}, decided {value}"
+        elif have[name] != escape(value):
+            yield f"{name} is {have[name] or 'empty'} in pod {pod.name}, decided {value}"
+
+
+def _cause(target: TargetFacts, pods: Sequence[PodFacts]) -> str:
+    """What keeps pods of the decision from running: the kubelet's words, the scheduler's, or the Deployment controller's."""
+    pending = [pod for pod in pods if not pod.ready]
+    words = [text for pod in pending for text in (_container_trouble(pod), _no_node(pod)) if text]
+    return words[0] if words else target.progressing_message[:WORDS_LIMIT]
+
+
+def _container_trouble(pod: PodFacts) -> str:
+    for state in pod.states:
+        if state.waiting_reason and state.waiting_reason not in HARMLESS_WAITS:
+            ended = f"; it ended with exit code {state.exit_code}" if state.exit_code is not None else ""
+            return f"pod {pod.name}, container {state.name}: {state.waiting_reason}: {state.waiting_message[:WORDS_LIMIT]}{ended}"
+    return ""
+
+
+def _no_node(pod: PodFacts) -> str:
+    return f"pod {pod.name} has no node: {pod.unschedulable[:WORDS_LIMIT]}" if pod.unschedulable else ""
