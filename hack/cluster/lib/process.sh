@@ -40,7 +40,7 @@ start_daemon() {
   (
     if [[ $(type -t enter_system_cgroup) == function ]]; then enter_system_cgroup; fi
     exec env META_INFER_CLUSTER="$STATE_DIR" META_INFER_DAEMON="$STATE_DIR/$name" \
-      setsid "$@" >>"$log" 2>&1 </dev/null 9>&-
+      ${BRIDGE:+META_INFER_BRIDGE="$BRIDGE"} setsid "$@" >>"$log" 2>&1 </dev/null 9>&-
   ) &
 }
 
@@ -85,7 +85,7 @@ any_alive() {
 
 # stop_daemons NAME...: five seconds are more than any of them needs; what is left after that is killed.
 stop_daemons() {
-  local name pids=()
+  local name pid pids=()
   for name in "$@"; do
     if pid=$(daemon_pid "$name"); then pids+=("$pid"); fi
   done

@@ -37,12 +37,13 @@ tool_dir() {
   printf '%s/bin/%s-%s-%s' "$CACHE_DIR" "$1" "$(tool_version "$1")" "${hash:0:12}"
 }
 
+# Worked out once: a start asks for these paths a hundred times.
+declare -A TOOL_DIRS
+for module in "${!TOOL_MODULES[@]}"; do TOOL_DIRS[$module]=$(tool_dir "$module"); done
+unset module
+
 # tool NAME: the path where the binary is, once built.
-tool() {
-  local module
-  read -r module _ <<<"${TOOLS[$1]}"
-  printf '%s/%s' "$(tool_dir "$module")" "$1"
-}
+tool() { printf '%s/%s' "${TOOL_DIRS[${TOOLS[$1]%% *}]}" "$1"; }
 
 # tool_ldflags MODULE: without these every Kubernetes component calls itself v0.0.0-master, and clients that compare
 # versions refuse it.
