@@ -50,7 +50,7 @@ def install_chart(lab: Lab, say: Say, values: Mapping[str, str] | None = None) -
     say("installing the chart")
     repository, _, tag = IMAGES["operator"].rpartition(":")
     probe_repository, _, probe_tag = IMAGES["probe"].rpartition(":")
-    chosen = {"image.repository": repository, "image.tag": tag, "probe.image.repository": probe_repository, "probe.image.tag": probe_tag, **(values or {})}
+    chosen = {"image.repository": repository, "image.tag": tag, "probeImage.repository": probe_repository, "probeImage.tag": probe_tag, **(values or {})}
     settings = [argument for key, value in chosen.items() for argument in ("--set-string" if key.endswith(".tag") else "--set", f"{key}={value}")]
     lab.helm("upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM_NAMESPACE, "--create-namespace", *settings)
     lab.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", "deployment", RELEASE)

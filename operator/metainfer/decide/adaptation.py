@@ -14,7 +14,7 @@ from metainfer.api.v1alpha1.model_adaptation import ModelStatus
 from metainfer.decide.applying import apply_decision
 from metainfer.decide.choosing import Ranking, rank_choice
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.deciding import decided_candidate, record_choice
+from metainfer.decide.deciding import decided_candidate, record_choice, undecided_for_long
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.inputs import inputs_hash, start_run
@@ -26,6 +26,8 @@ from metainfer.decide.target import TargetProblem, check_target
 from metainfer.decide.validating import next_benchmark
 from metainfer_probe.contract import ProfileReport
 
+RESTART_SECONDS = 3600.0
+"""A run that came to no decision (nothing feasible, nothing measured) is started afresh an hour after its budget: the world may have changed."""
 PORTRAIT_POLL_SECONDS = 15.0
 PAUSED_POLL_SECONDS = 300.0
 """Blocked passes look again by themselves now and then; normally an event of the target or pool wakes them."""
@@ -82,7 +84,7 @@ def _open(draft: Draft) -> _Open | AdaptationPlan:
 def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
     digest = inputs_hash(draft.snapshot, scene)
     run = draft.status.run
-    if run is not None and run.inputs_hash == digest:
+    if run is not None and run.inputs_hash == digest and not undecided_for_long(draft, RESTART_SECONDS):
         return None
     unprobed = _unprobed_families(draft.snapshot, scene)
     if unprobed:

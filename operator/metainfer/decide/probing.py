@@ -50,10 +50,10 @@ def need_for_probe(case: ProbeCase, spec: AcceleratorPoolSpec, now: datetime) ->
     status = case.portrait.status
     if status.identity != build_identity(case.node, case.membership):
         return "the node's cards or labels changed"
-    driver = driver_version(case.membership.family, case.node)
+    driver, measured_at = driver_version(case.membership.family, case.node), case.portrait.status.measured_at
     if driver is not None and status.driver_version and driver != status.driver_version:
         return f"driver changed from {status.driver_version} to {driver}"
-    age = now - parse_time(status.measured_at)
+    age = now - parse_time(measured_at)
     return f"portrait is older than {spec.probe.max_age}" if age > parse_duration(spec.probe.max_age) else None
 
 

@@ -13,6 +13,9 @@ from metainfer.decide.scene import Scene
 from metainfer_probe.contract import Failure, ProfileReport
 
 POLL_SECONDS = 20.0
+"""While our own Job runs; its events wake the pass anyway."""
+TURN_SECONDS = 5.0
+"""While another object's Job has the turn: its end does not wake this pass, and a card must not stand idle for long."""
 RETRY_SECONDS = 60.0
 MAXIMUM_ATTEMPTS = 2
 """One retry, and only where the failure says that one can help: a broken file stays broken."""
@@ -54,7 +57,7 @@ def _start(draft: Draft, scene: Scene, *, attempt: int) -> AdaptationPlan:
     draft.step("Profiling", "profiling the model")
     site = find_profile_site(draft.snapshot, scene.options)
     if site is None:
-        return draft.wait("Profiling", "waiting for a free card to profile the model on", seconds=POLL_SECONDS)
+        return draft.wait("Profiling", "waiting for a free card to profile the model on", seconds=TURN_SECONDS)
     draft.act(build_measuring_job(draft.snapshot, scene, site, profile_assignment(draft.snapshot, run.id, providers, attempt)))
     return draft.wait("Profiling", f"profiling the model on {site.node.name}", seconds=POLL_SECONDS)
 

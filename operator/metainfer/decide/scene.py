@@ -27,6 +27,8 @@ class Scene:
     pools: tuple[PoolFacts, ...]
     """Those that spec.poolSelector picks."""
     options: tuple[FamilyOption, ...]
+    reachable: tuple[tuple[str, str, str], ...]
+    """(pool, family, node) of every node on which the target may run by its owner's own rules."""
     current: Candidate | None
     """The present configuration where the pods run now; None while no pod runs on a card of a pool."""
 
@@ -41,16 +43,17 @@ def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | No
     if container is None:
         return None
     spec = snapshot.adaptation.spec
-    mapping = resolve_mapping(spec.settings)
+    mapping = resolve_mapping(spec.settings, spec.config_space.execution_providers)
     baseline = read_baseline(mapping, target, container, snapshot.config_maps)
     pools = tuple(pool for pool in snapshot.pools if not pool.deleting and selector_matches(spec.pool_selector, pool.labels))
     options = _options(snapshot, target, pools)
+    reachable = tuple((option.pool, option.family.name, node.name) for option in options for node in option.nodes)
     here = _family_of_pods(options, snapshot.target_pods)
     if here is not None and affinity_declarations(target).required is not None:
         # The owner's own affinity decides where pods run: another family could be reached only by chance.
         options = tuple(option for option in options if (option.pool, option.family.name) == here)
     current = Candidate(here[0], here[1], baseline.config) if here is not None else None
-    return Scene(target, container, mapping, baseline, pools, options, current)
+    return Scene(target, container, mapping, baseline, pools, options, reachable, current)
 
 
 def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[PoolFacts]) -> tuple[FamilyOption, ...]:

@@ -1,0 +1,120 @@
+"""The sequential benchmarks of one run: which one next, where, or that enough is known. Pure.
+
+``validation.next_step`` chooses by what is measured; this file adds what the cluster allows now: free cards, caps, retries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from metainfer.api.durations import parse_duration_us
+from metainfer.api.v1alpha1 import reasons
+from metainfer.decide.choosing import Ranking
+from metainfer.decide.conditions import parse_time
+from metainfer.decide.draft import Draft
+from metainfer.decide.facts import Candidate, RunResult
+from metainfer.decide.measuring import Site, bench_assignment, bench_seconds, build_measuring_job, closed_nodes, pool_allows
+from metainfer.decide.plan import AdaptationPlan
+from metainfer.decide.predictor import Prediction
+from metainfer.decide.profiling import POLL_SECONDS, TURN_SECONDS, jobs_of_run, wait_for_job
+from metainfer.decide.scene import Scene
+from metainfer.decide.validation import Measure, Situation, next_step, pick_node
+
+RETRIES = 1
+"""A benchmark that failed for a passing cause (node gone, evicted, not started) is tried once more, elsewhere if there is an elsewhere."""
+TYPICAL_START_SECONDS = 15.0
+"""Scheduling, start and imports of a Job whose image is on the node; only used to say how long the rest will take."""
+
+
+def build_situation(draft: Draft, ranking: Ranking) -> Situation:
+    """What ``next_step`` and ``judge`` look at."""
+    snapshot = draft.snapshot
+    return Situation(
+        predictions=ranking.predictions,
+        runs=settled_runs(snapshot.runs),
+        portraits=snapshot.portraits,
+        objective=ranking.objective,
+        accuracy=snapshot.adaptation.spec.accuracy,
+        costs=ranking.costs,
+        current=ranking.current,
+        top_k=snapshot.adaptation.spec.validation.top_k,
+        seconds_left=seconds_left(draft),
+        seconds_per_run=bench_seconds(snapshot) + TYPICAL_START_SECONDS,
+    )
+
+
+def settled_runs(runs: tuple[RunResult, ...]) -> tuple[RunResult, ...]:
+    """Runs that count: without those that failed for a passing cause and may be tried again."""
+    failed = Counter(run.candidate for run in runs if _passing(run))
+    return tuple(run for run in runs if not _passing(run) or failed[run.candidate] > RETRIES)
+
+
+def _passing(run: RunResult) -> bool:
+    return run.failure is not None and run.failure.retryable
+
+
+def seconds_left(draft: Draft) -> float:
+    """Of ``validation.budget``, which counts from the claim of the run to its decision."""
+    run = draft.status.run
+    budget = parse_duration_us(draft.snapshot.adaptation.spec.validation.budget) / 1e6
+    return budget if run is None else budget - (draft.now - parse_time(run.started_at)).total_seconds()
+
+
+def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
+    """The plan that waits for (or starts) the next benchmark; None = enough is known."""
+    situation = build_situation(draft, ranking)
+    active = [job for job in jobs_of_run(draft, "bench") if not job.finished]
+    if active:
+        return wait_for_job(draft, active[0], "Validating", _progress(draft, situation, running=True))
+    open_now = _open_now(draft, scene, situation)
+    step = next_step(open_now)
+    if isinstance(step, Measure):
+        return _start(draft, scene, situation, step)
+    later = next_step(situation)
+    if isinstance(later, Measure) and later.candidate not in open_now.predictions:
+        words = f"{_progress(draft, situation, running=False)}; waiting for a free card of family {later.candidate.family}"
+        draft.step("Validating", words)
+        return draft.wait("Validating", words, seconds=TURN_SECONDS)
+    draft.find(reasons.VALIDATED, "True", "Validated", f"{len({run.candidate for run in situation.runs})} candidates measured: {step.because}")
+    return None
+
+
+def _open_now(draft: Draft, scene: Scene, situation: Situation) -> Situation:
+    """The same without what cannot be measured at this moment because every card of its family is held."""
+    closed = {
+        (option.pool, option.family.name) for option in scene.options if {node.name for node in option.nodes} <= closed_nodes(draft.snapshot, option)
+    }
+    tried = {run.candidate for run in situation.runs}
+    kept: Mapping[Candidate, Prediction] = {
+        item: prediction for item, prediction in situation.predictions.items() if item in tried or (item.pool, item.family) not in closed
+    }
+    return replace(situation, predictions=kept)
+
+
+def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> AdaptationPlan:
+    run, candidate = draft.status.run, step.candidate
+    option = scene.option(candidate.pool, candidate.family)
+    if run is None or option is None:
+        msg = f"{candidate.key} is measured without a run or a family"
+        raise ValueError(msg)
+    words = _progress(draft, situation, running=True)
+    draft.find(reasons.VALIDATED, "False", "Validating", words)
+    draft.step("Validating", words)
+    earlier = [item for item in draft.snapshot.runs if item.candidate == candidate]
+    name = pick_node(option, closed_nodes(draft.snapshot, option), tuple(item.node for item in earlier))
+    node = next((item for item in option.nodes if item.name == name), None)
+    if node is None or not pool_allows(draft.snapshot, candidate.pool):
+        return draft.wait("Validating", f"{words}: waiting for a turn on a card of family {candidate.family}", seconds=TURN_SECONDS)
+    assignment = bench_assignment(draft.snapshot, run.id, candidate, attempt=len(earlier))
+    draft.act(build_measuring_job(draft.snapshot, scene, Site(option, node), assignment))
+    return draft.wait("Validating", words, seconds=POLL_SECONDS)
+
+
+def _progress(draft: Draft, situation: Situation, *, running: bool) -> str:
+    done = len({run.candidate for run in situation.runs})
+    feasible = len(situation.predictions)
+    total = max(done, min(situation.top_k + (situation.current is not None), feasible))
+    left = min(max(0.0, situation.seconds_left), (total - done) * situation.seconds_per_run)
+    return f"validating {min(done + running, total)} of {total}, about {max(1, round(left / 60))} min left"
