@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from metainfer.api.v1alpha1.common import (
@@ -93,7 +95,9 @@ class FamilyStatus(ApiModel):
     free_cards: int = Field(default=0, description="freeCards is how many of the cards no pod holds.")
     probed: int = Field(default=0, description="probed is how many of the nodes have a portrait younger than probe.maxAge.")
     degraded: int = Field(default=0, description="degraded is how many of the nodes are slower than the family's median by more than the noise.")
-    driver_versions: tuple[str, ...] = Field(default=(), max_length=8, description="driverVersions lists the first 8 driver versions found, sorted.")
+    driver_versions: tuple[Annotated[str, Field(max_length=128)], ...] = Field(
+        default=(), max_length=8, description="driverVersions lists the first 8 driver versions found, sorted."
+    )
 
 
 class UnassignedNode(ApiModel):

@@ -113,7 +113,7 @@ class LabelSelectorRequirement(ApiModel):
                 "Exists and DoesNotExist look at the key only: remove values",
             ),
             (
-                "self.operator in ['Gt', 'Lt'] ? has(self.values) && size(self.values) == 1 && self.values[0].matches('^-?[0-9]{1,18}$') : true",
+                "self.operator in ['Gt', 'Lt'] ? has(self.values) && size(self.values) == 1 && self.values[0].matches('^[0-9]{1,18}$') : true",
                 "Gt and Lt compare with one integer: put exactly one into values",
             ),
         )

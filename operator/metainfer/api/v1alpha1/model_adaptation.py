@@ -266,7 +266,7 @@ class Placement(ApiModel):
     decision_id: str = Field(max_length=32, description="decisionId of the decision that was applied.")
     config: ConfigStatus = Field(description="config that was written.")
     applied_at: Timestamp = Field(description="appliedAt is when it was written.")
-    nodes: tuple[str, ...] = Field(default=(), max_length=16, description="nodes on which the first 16 pods run; read back.")
+    nodes: tuple[Annotated[str, Field(max_length=253)], ...] = Field(default=(), max_length=16, description="nodes on which the first 16 pods run; read back.")
 
 
 class ModelAdaptationStatus(ApiModel):
