@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
@@ -20,6 +20,7 @@ from metainfer.decide.target import TargetProblem
 
 ROLLOUT_POLL_SECONDS = 5.0
 APPLY_CONFLICT = "ApplyConflict"
+APPLY_REFUSED = "ApplyRefused"
 PLACEMENT_REMOVED = "PlacementRemoved"
 RECOMMENDED = "Recommended"
 
@@ -95,6 +96,9 @@ def _gave_way(draft: Draft) -> AdaptationPlan | None:
     if conflict and before is not None:
         draft.find(reasons.FIELD_CONTESTED, "True", APPLY_CONFLICT, before.message)
         return _recommend_only(draft, reasons.FIELD_CONTESTED, before.message)
+    refused = find_condition(draft.snapshot.adaptation.status.conditions, reasons.APPLIED)
+    if refused is not None and refused.reason == APPLY_REFUSED:
+        return _recommend_only(draft, APPLY_REFUSED, refused.message)
     if gone:
         words = "what was applied is no longer on the Deployment: somebody replaced or rolled it back; change the adaptation to apply again"
         draft.find(reasons.FIELD_CONTESTED, "True", PLACEMENT_REMOVED, words)
@@ -180,6 +184,16 @@ def report_conflict(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus,
         reasons.FIELD_CONTESTED: Finding(reasons.FIELD_CONTESTED, "True", APPLY_CONFLICT, words),
         reasons.APPLIED: Finding(reasons.APPLIED, "False", reasons.FIELD_CONTESTED, words),
     }
+    return _with_news(snapshot, status, news, now)
+
+
+def report_refusal(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus, message: str, now: datetime) -> ModelAdaptationStatus:
+    """The status after the API server refused our apply for another cause: a missing right, an admission policy, an invalid field."""
+    news = {reasons.APPLIED: Finding(reasons.APPLIED, "False", APPLY_REFUSED, f"nothing was written: {message}")}
+    return _with_news(snapshot, status, news, now)
+
+
+def _with_news(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus, news: Mapping[str, Finding], now: datetime) -> ModelAdaptationStatus:
     findings = [news.get(item.type, Finding(item.type, item.status, item.reason, item.message)) for item in status.conditions]
-    generation = snapshot.adaptation.generation
-    return status.model_copy(update={"conditions": merge_conditions(status.conditions, findings, now=now, generation=generation)})
+    conditions = merge_conditions(status.conditions, findings, now=now, generation=snapshot.adaptation.generation)
+    return status.model_copy(update={"conditions": conditions})

@@ -65,7 +65,9 @@ def seconds_left(draft: Draft) -> float:
 def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
     """The plan that waits for (or starts) the next benchmark; None = enough is known."""
     situation = build_situation(draft, ranking)
-    active = [job for job in jobs_of_run(draft, "bench") if not job.finished]
+    reported = {run.job for run in draft.snapshot.runs}
+    # A Job that has reported is done for us, also when an injected sidecar keeps it alive.
+    active = [job for job in jobs_of_run(draft, "bench") if not job.finished and job.name not in reported]
     if active:
         return wait_for_job(draft, active[0], "Validating", _progress(draft, situation, running=True))
     open_now = _open_now(draft, scene, situation)
