@@ -62,6 +62,11 @@ def models_volume(models: Path, namespace: str) -> tuple[Mapping[str, Any], Mapp
     name = f"models-{namespace}"
     reference = {"namespace": namespace, "name": "models"}
     common = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadOnlyMany"], "storageClassName": "mi-models", "persistentVolumeReclaimPolicy": "Retain"}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {**common, "claimRef": reference, "hostPath": {"path": str(models)}}}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {**common, "claimRef": reference, "hostPath": {"path": str(models)}},
+    }
     request = {"accessModes": ["ReadOnlyMany"], "storageClassName": "mi-models", "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
     return volume, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models"}, "spec": request}

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from bring_up import ensure_cluster, ensure_models, install_chart, models_volume
-from lab import Lab, condition, wait_until
+from lab import Lab, LabError, condition, wait_until
 
 SHORT = {"settings.benchWindowSeconds": "0.4", "settings.benchRounds": "3", "settings.profileBudgetSeconds": "45"}
 POOL_MANIFEST = Path(__file__).resolve().parents[2] / "hack" / "demo" / "manifests" / "pool.yaml"
@@ -82,7 +81,7 @@ def settled(lab: Lab, namespace: str) -> Callable[..., dict[str, object]]:
 
         try:
             return wait_until(f"{kind}={status} of {name}", ask, timeout_seconds=timeout_seconds)
-        except Exception as error:
+        except LabError as error:
             logs = lab.kubectl("-n", "meta-infer-system", "logs", "deployment/meta-infer", "--tail=40", check=False)
             pytest.fail(f"{error}; seen: {seen[-8:]}\n{logs[-6000:]}")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from infer_requests import difference, infer_request, outputs_of
 from lab import IMAGES, Lab, condition, fill, wait_until
 from tests.e2e.objects import make_adaptation, make_target
@@ -45,7 +44,9 @@ def test_a_served_model_ends_up_where_it_was_decided(lab: Lab, namespace: str, m
     request = infer_request(models / "orientation.npz")
     before = outputs_of(lab.post(namespace, "orientation", "/v2/models/orientation/infer", request))
     accuracy = {"calibration": {"uri": "pvc://models/orientation.npz"}}
-    lab.apply_objects(make_adaptation("orientation", accuracy=accuracy, configSpace={"precisions": ["fp32", "bf16"], "batchSizes": [1, 4]}), namespace=namespace)
+    lab.apply_objects(
+        make_adaptation("orientation", accuracy=accuracy, configSpace={"precisions": ["fp32", "bf16"], "batchSizes": [1, 4]}), namespace=namespace
+    )
     item = settled("orientation", timeout_seconds=540)
     decided = item["status"]["recommendation"]["config"]
     assert len(item["status"]["candidates"]) >= 2
@@ -139,7 +140,10 @@ def test_fields_that_the_owner_declares_are_never_touched(lab: Lab, namespace: s
     item = settled("owned")
     assert {line["config"]["batchSize"] for line in item["status"]["candidates"]} == {1}
     template = lab.find("deployment", "owned", namespace)["spec"]["template"]["spec"]
-    assert template["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert (
+        template["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        == affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    )
     values = {entry["name"]: entry.get("value") for entry in template["containers"][0]["env"]}
     assert (values["METAINFER_MAX_BATCH_SIZE"], values["OWN"]) == ("1", "x")
 

@@ -86,7 +86,7 @@ def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
     run = draft.status.run
     if run is not None and run.inputs_hash == digest and not undecided_for_long(draft, RESTART_SECONDS):
         return None
-    unprobed = _unprobed_families(draft.snapshot, scene)
+    unprobed = _unprobed_families(scene)
     if unprobed:
         return draft.wait("WaitingForProbes", f"families {', '.join(unprobed)} have no portrait yet", seconds=PORTRAIT_POLL_SECONDS)
     trigger = "first adaptation" if run is None else "SpecChanged: the adaptation, its target or the families on offer changed"
@@ -95,7 +95,7 @@ def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
     return None
 
 
-def _unprobed_families(snapshot: AdaptationSnapshot, scene: Scene) -> tuple[str, ...]:
+def _unprobed_families(scene: Scene) -> tuple[str, ...]:
     """Families that have nodes for the target but no portrait, while their pool is still measuring."""
     measuring = set()
     for pool in scene.pools:

@@ -26,7 +26,7 @@ RECOMMENDED = "Recommended"
 
 
 def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) -> AdaptationPlan:
-    """The last steps of a pass: the decision stands, what is missing until it runs?"""
+    """The last steps of a pass: the decision stands; what is missing until it runs."""
     candidate, recommendation = decided_candidate(draft), draft.status.recommendation
     if candidate is None or recommendation is None:
         msg = "nothing was decided"

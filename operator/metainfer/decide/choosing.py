@@ -103,6 +103,4 @@ def _typical(scene: Scene, candidate: Candidate) -> Portrait | None:
 
 
 def _costs(scene: Scene) -> Costs:
-    return {
-        (option.pool, option.family.name): option.family.hourly_cost_micros for option in scene.options if option.family.hourly_cost_micros is not None
-    }
+    return {(option.pool, option.family.name): option.family.hourly_cost_micros for option in scene.options if option.family.hourly_cost_micros is not None}

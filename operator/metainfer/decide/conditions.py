@@ -67,4 +67,4 @@ def format_time(moment: datetime) -> str:
 
 def parse_time(text: str) -> datetime:
     """Inverse of ``format_time``; fractions of seconds are accepted."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text)

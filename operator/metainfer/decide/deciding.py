@@ -75,12 +75,12 @@ def record_choice(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPla
     """Judge the run and put the outcome into the status; a plan only when there is nothing to recommend."""
     situation = build_situation(draft, ranking)
     decision = judge(situation, minimum_gain_percent=draft.snapshot.adaptation.spec.update_policy.minimum_gain_percent)
-    lines = _candidate_lines(draft, situation, decision)
+    lines = _candidate_lines(situation, decision)
     draft.put(candidates=tuple(lines[:LISTED_CANDIDATES]), baseline=next((line for line in lines if line.current), _present(scene)))
     selected = decision.selected
     if selected is None or selected not in situation.measured:
         words = decision.infeasible or "no candidate has a valid measurement"
-        failures = "; ".join(f"{line.config.family} {line.config.precision}: {line.message}" for line in lines if line.verdict not in ("NotMeasured",))
+        failures = "; ".join(f"{line.config.family} {line.config.precision}: {line.message}" for line in lines if line.verdict != "NotMeasured")
         draft.find(reasons.VALIDATED, "False", "NothingMeasured", f"{words}: {failures}")
         draft.step("Done", "")
         return draft.stall("NothingMeasured", f"{words}: {failures}"[:2000], seconds=RETRY_SECONDS)
@@ -94,24 +94,28 @@ def _recommend(draft: Draft, selected: Candidate, decision: Decision, situation:
         msg = "a decision without a run"
         raise ValueError(msg)
     config = config_status(selected)
-    took = draft.now - parse_time(run.started_at)
     recommendation = Recommendation(
         decision_id=_id(run, config),
         config=config,
         expected=_figures(situation.measured[selected], _difference(situation, selected)),
         gain_percent=decision.gain_percent,
         decided_at=format_time(draft.now),
-        took=format_duration_us(took.total_seconds() * 1e6),
+        took=format_duration_us(_age_seconds(run, draft.now) * 1e6),
     )
     draft.put(recommendation=recommendation)
-    why = decision.verdicts[selected].message
-    draft.find(reasons.PLACEMENT_DECIDED, "True", "SloInfeasible" if decision.infeasible else "Decided", decision.infeasible or why)
-    draft.find(reasons.LOW_CONFIDENCE, "True" if decision.low_confidence else "False", "Doubtful" if decision.low_confidence else "Measured", decision.low_confidence or why)
-    words = f"{config.family} {config.execution_provider} {config.precision} batch {config.batch_size} concurrency {config.concurrency}: {why}, gain {decision.gain_percent} %"
-    draft.act(
-        RecordDecision(recommendation.decision_id, run.id, _document(draft, situation, decision)),
-        EmitEvent("Warning" if decision.infeasible else "Normal", "SloInfeasible" if decision.infeasible else "Decided", decision.infeasible or words),
-    )
+    draft.act(RecordDecision(recommendation.decision_id, run.id, _document(draft, situation, decision)))
+    _explain(draft, recommendation, decision, decision.verdicts[selected].message)
+
+
+def _explain(draft: Draft, recommendation: Recommendation, decision: Decision, why: str) -> None:
+    """Conditions and the Event that say what was decided, and what is doubtful about it."""
+    config = recommendation.config
+    chosen = f"{config.family} {config.execution_provider} {config.precision} batch {config.batch_size} concurrency {config.concurrency}"
+    words = decision.infeasible or f"{chosen}: {why}, gain {decision.gain_percent} %"
+    draft.find(reasons.PLACEMENT_DECIDED, "True", "SloInfeasible" if decision.infeasible else "Decided", words)
+    doubt = decision.low_confidence
+    draft.find(reasons.LOW_CONFIDENCE, "True" if doubt else "False", "Doubtful" if doubt else "Measured", doubt or why)
+    draft.act(EmitEvent("Warning" if decision.infeasible else "Normal", "SloInfeasible" if decision.infeasible else "Decided", words))
 
 
 def _document(draft: Draft, situation: Situation, decision: Decision) -> dict[str, object]:
@@ -133,10 +137,12 @@ def _document(draft: Draft, situation: Situation, decision: Decision) -> dict[st
     }  # fmt: skip
 
 
-def _candidate_lines(draft: Draft, situation: Situation, decision: Decision) -> list[CandidateStatus]:
+def _candidate_lines(situation: Situation, decision: Decision) -> list[CandidateStatus]:
     """Selected first, then what was measured, then the rest; each by score."""
     lines = [
-        _line(item.candidate, item.score_permille, decision.verdicts[item.candidate], situation) for item in situation.ranking if item.candidate in decision.verdicts
+        _line(item.candidate, item.score_permille, decision.verdicts[item.candidate], situation)
+        for item in situation.ranking
+        if item.candidate in decision.verdicts
     ]
     order = {"Selected": 0, "Tie": 1, "NotMeasured": 3}
     return sorted(lines, key=lambda line: (order.get(line.verdict, 2), -line.score_permille))

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus, RunStatus
+from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import Finding, find_condition, merge_conditions
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent

@@ -136,12 +136,14 @@ def _place(pool: PoolFacts, node: NodeFacts) -> Membership | NoMembership | None
 
 
 def _missing(pool: PoolFacts, node: NodeFacts) -> NoMembership:
-    absent = sorted({
-        requirement.key
-        for family in pool.spec.families
-        for requirement in selector_requirements(family.selector)
-        if requirement.operator not in ("NotIn", "DoesNotExist") and requirement.key not in node.labels
-    })
+    absent = sorted(
+        {
+            requirement.key
+            for family in pool.spec.families
+            for requirement in selector_requirements(family.selector)
+            if requirement.operator not in ("NotIn", "DoesNotExist") and requirement.key not in node.labels
+        }
+    )
     if absent:
         return NoMembership(reasons.LABEL_MISSING, f"node {node.name} is in no family: label {', '.join(absent)} missing")
     return NoMembership("NoFamilyMatches", f"node {node.name} is in no family: no family's selector matches its labels")

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from metainfer.api.v1alpha1.model_adaptation import RunStatus
 from metainfer.decide.conditions import format_time
 from metainfer.decide.declared import affinity_declarations, find_declaration
 from metainfer.decide.facts import AdaptationSnapshot, ContainerFacts, TargetFacts
 from metainfer.decide.names import canonical_json, short_hash
 from metainfer.decide.scene import Scene
-from metainfer.api.v1alpha1.model_adaptation import RunStatus
 
 
 def inputs_hash(snapshot: AdaptationSnapshot, scene: Scene) -> str:

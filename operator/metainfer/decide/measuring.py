@@ -6,11 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metainfer.decide.caps import free_measurements, measured_nodes, running_jobs
-from metainfer.decide.facts import AdaptationSnapshot, Candidate, NodeFacts
+from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, Candidate, NodeFacts
 from metainfer.decide.families import FamilyOption
 from metainfer.decide.names import (
-    ADAPTATION_ANNOTATION, ADAPTATION_UID_LABEL, CANDIDATE_ANNOTATION, NODE_ANNOTATION, NODE_LABEL, POOL_ANNOTATION, POOL_LABEL, PURPOSE_LABEL,
-    RUN_LABEL, candidate_json, job_name, label_value,
+    ADAPTATION_ANNOTATION,
+    ADAPTATION_UID_LABEL,
+    CANDIDATE_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_LABEL,
+    POOL_ANNOTATION,
+    POOL_LABEL,
+    PURPOSE_LABEL,
+    RUN_LABEL,
+    candidate_json,
+    job_name,
+    label_value,
 )  # fmt: skip
 from metainfer.decide.plan import CreateJob, ModelVolume, Purpose
 from metainfer.decide.probing import tolerations_for
@@ -111,9 +121,13 @@ def bench_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candi
 def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, assignment: Assignment) -> CreateJob:
     """The Job in the adaptation's namespace. A benchmark has the target container's own resources, else its figures mean nothing."""
     adaptation = snapshot.adaptation
-    annotations = {ADAPTATION_ANNOTATION: f"{adaptation.namespace}/{adaptation.name}", POOL_ANNOTATION: site.option.pool, NODE_ANNOTATION: site.node.name}
-    if assignment.candidate is not None:
-        annotations[CANDIDATE_ANNOTATION] = candidate_json(assignment.candidate)
+    labels = {
+        PURPOSE_LABEL: assignment.purpose,
+        POOL_LABEL: label_value(site.option.pool),
+        NODE_LABEL: label_value(site.node.name),
+        ADAPTATION_UID_LABEL: adaptation.uid,
+        RUN_LABEL: assignment.run_id,
+    }
     return CreateJob(
         namespace=adaptation.namespace,
         name=job_name(assignment.purpose, adaptation.uid, *assignment.inputs),
@@ -123,20 +137,25 @@ def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, 
         node=site.node.name,
         resource=site.option.family.resource,
         deadline_seconds=round(assignment.deadline_seconds),
-        labels={
-            PURPOSE_LABEL: assignment.purpose,
-            POOL_LABEL: label_value(site.option.pool),
-            NODE_LABEL: label_value(site.node.name),
-            ADAPTATION_UID_LABEL: adaptation.uid,
-            RUN_LABEL: assignment.run_id,
-        },
-        annotations=annotations,
+        labels=labels,
+        annotations=_annotations(adaptation, site, assignment),
         volume=_volume(adaptation.spec.model.uri),
         requests=_plain(scene.container.requests),
         limits=_plain(scene.container.limits),
         tolerations=(*scene.target.template.tolerations, *tolerations_for(site.node)),
         runtime_class=scene.target.template.runtime_class,
     )
+
+
+def _annotations(adaptation: AdaptationFacts, site: Site, assignment: Assignment) -> Mapping[str, str]:
+    """Untruncated names for people and for ``observe``."""
+    annotations = {
+        ADAPTATION_ANNOTATION: f"{adaptation.namespace}/{adaptation.name}",
+        POOL_ANNOTATION: site.option.pool,
+        NODE_ANNOTATION: site.node.name,
+    }
+    candidate = assignment.candidate
+    return annotations if candidate is None else annotations | {CANDIDATE_ANNOTATION: candidate_json(candidate)}
 
 
 def _plain(quantities: Mapping[str, int]) -> Mapping[str, int]:

@@ -66,7 +66,7 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
 
 def _merge_results(work: _Pass) -> tuple[dict[str, Portrait], dict[str, tuple[str, str]]]:
     """Portraits of members after the finished probes, and why other probes gave none."""
-    members = dict((node.name, (node, place)) for node, place in work.members())
+    members = {node.name: (node, place) for node, place in work.members()}
     portraits = {name: item for name, item in work.snapshot.portraits.items() if name in members and item.spec.node_uid == members[name][0].uid}
     problems: dict[str, tuple[str, str]] = {}
     for result in sorted(work.snapshot.results, key=lambda item: item.finished_at):

@@ -31,9 +31,7 @@ def build_pool_status(snapshot: PoolSnapshot, findings: PoolFindings, now: datet
     """The whole status."""
     nodes = {node.name: node for node in snapshot.nodes}
     outside = sorted((name, place) for name, place in findings.places.items() if isinstance(place, NoMembership))
-    conditions = merge_conditions(
-        snapshot.pool.status.conditions, _findings(snapshot, findings), now=now, generation=snapshot.pool.generation
-    )
+    conditions = merge_conditions(snapshot.pool.status.conditions, _findings(findings), now=now, generation=snapshot.pool.generation)
     return AcceleratorPoolStatus(
         observed_generation=snapshot.pool.generation,
         nodes=sum(isinstance(place, Membership) for place in findings.places.values()),
@@ -60,7 +58,7 @@ def _family(family: AcceleratorFamily, nodes: Mapping[str, NodeFacts], snapshot:
     )
 
 
-def _findings(snapshot: PoolSnapshot, findings: PoolFindings) -> tuple[Finding, ...]:
+def _findings(findings: PoolFindings) -> tuple[Finding, ...]:
     members = sum(isinstance(place, Membership) for place in findings.places.values())
     probes = _probes(members, findings)
     labels = _labels(findings)

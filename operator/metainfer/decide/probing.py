@@ -86,7 +86,8 @@ def _no_disk_room(case: ProbeCase, limits: MeasuringLimits, _now: datetime) -> O
     used = sum(set(case.node.image_bytes.values()))
     if disk - used >= limits.image_bytes + EVICTION_MARGIN_BYTES:
         return None
-    return Obstacle("NoImageSpace", f"node {case.node.name}: {disk - used >> 20} MiB left beside its images, the probe image needs {limits.image_bytes >> 20} MiB")
+    words = f"{(disk - used) >> 20} MiB left beside its images, the probe image needs {limits.image_bytes >> 20} MiB"
+    return Obstacle("NoImageSpace", f"node {case.node.name}: {words}")
 
 
 def _backing_off(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obstacle | None:

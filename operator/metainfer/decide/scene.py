@@ -62,9 +62,7 @@ def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[
     for pool in pools:
         places = assign_nodes(pool, snapshot.pools, snapshot.nodes)
         for family in pool.spec.families:
-            nodes = tuple(
-                node for node in snapshot.nodes if isinstance(place := places.get(node.name), Membership) and place.family.name == family.name
-            )
+            nodes = tuple(node for node in snapshot.nodes if isinstance(place := places.get(node.name), Membership) and place.family.name == family.name)
             options.append(_option(snapshot, target, FamilyOption(pool.name, family, nodes, excluded)))
     return tuple(options)
 

@@ -69,14 +69,14 @@ def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPl
     # A Job that has reported is done for us, also when an injected sidecar keeps it alive.
     active = [job for job in jobs_of_run(draft, "bench") if not job.finished and job.name not in reported]
     if active:
-        return wait_for_job(draft, active[0], "Validating", _progress(draft, situation, running=True))
+        return wait_for_job(draft, active[0], "Validating", _progress(situation, running=True))
     open_now = _open_now(draft, scene, situation)
     step = next_step(open_now)
     if isinstance(step, Measure):
         return _start(draft, scene, situation, step)
     later = next_step(situation)
     if isinstance(later, Measure) and later.candidate not in open_now.predictions:
-        words = f"{_progress(draft, situation, running=False)}; waiting for a free card of family {later.candidate.family}"
+        words = f"{_progress(situation, running=False)}; waiting for a free card of family {later.candidate.family}"
         draft.step("Validating", words)
         return draft.wait("Validating", words, seconds=TURN_SECONDS)
     draft.find(reasons.VALIDATED, "True", "Validated", f"{len({run.candidate for run in situation.runs})} candidates measured: {step.because}")
@@ -85,9 +85,7 @@ def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPl
 
 def _open_now(draft: Draft, scene: Scene, situation: Situation) -> Situation:
     """The same without what cannot be measured at this moment because every card of its family is held."""
-    closed = {
-        (option.pool, option.family.name) for option in scene.options if {node.name for node in option.nodes} <= closed_nodes(draft.snapshot, option)
-    }
+    closed = {(option.pool, option.family.name) for option in scene.options if {node.name for node in option.nodes} <= closed_nodes(draft.snapshot, option)}
     tried = {run.candidate for run in situation.runs}
     kept: Mapping[Candidate, Prediction] = {
         item: prediction for item, prediction in situation.predictions.items() if item in tried or (item.pool, item.family) not in closed
@@ -101,7 +99,7 @@ def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> A
     if run is None or option is None:
         msg = f"{candidate.key} is measured without a run or a family"
         raise ValueError(msg)
-    words = _progress(draft, situation, running=True)
+    words = _progress(situation, running=True)
     draft.find(reasons.VALIDATED, "False", "Validating", words)
     draft.step("Validating", words)
     earlier = [item for item in draft.snapshot.runs if item.candidate == candidate]
@@ -114,7 +112,7 @@ def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> A
     return draft.wait("Validating", words, seconds=POLL_SECONDS)
 
 
-def _progress(draft: Draft, situation: Situation, *, running: bool) -> str:
+def _progress(situation: Situation, *, running: bool) -> str:
     done = len({run.candidate for run in situation.runs})
     feasible = len(situation.predictions)
     total = max(done, min(situation.top_k + (situation.current is not None), feasible))

@@ -47,7 +47,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One executed node of a profiled run."""
+    """One executed node: its own time (without the branches of a control-flow node) and its work in one run."""
 
     node: str
     op_type: str
@@ -74,7 +74,9 @@ class Session(Protocol):
         """What really runs where, in which precision; read from the runtime, never assumed."""
 
     def kernel_times(self) -> list[KernelTime]:
-        """Times of the runs since opening; empty unless opened with ``profiling``. May be called once."""
+        """Per node, the median over the runs after the first; empty unless opened with ``profiling``. May be called once,
+        after the last ``run``.
+        """
 
     def activation_bytes(self) -> int:
         """Peak of live activations in one profiled run; 0 unless profiled. To be called after ``kernel_times``."""

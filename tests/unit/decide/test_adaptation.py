@@ -8,6 +8,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.unit.decide.make_facts import (
+    CARD,
+    CPU_PROVIDER,
+    FAMILY_LABEL_OF_VENDOR,
+    GIB,
+    OPENVINO_PROVIDER,
+    make_adaptation,
+    make_container,
+    make_env_owner,
+    make_family,
+    make_figures,
+    make_node,
+    make_pod,
+    make_pool,
+    make_portrait,
+    make_snapshot,
+    make_target,
+    make_template,
+)  # fmt: skip
 
 from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.decide.adaptation import decide_adaptation
@@ -17,11 +36,18 @@ from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobF
 from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, EmitEvent, RecordDecision
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer_probe.contract import (
-    Accuracy, BenchReport, BenchRequest, CurvePoint, Failure, Measured, MicroProbe, OpWork, PrecisionSupport, ProfileReport, ProviderProfile, Readback,
-)  # fmt: skip
-from tests.unit.decide.make_facts import (
-    CARD, CPU_PROVIDER, FAMILY_LABEL_OF_VENDOR, GIB, OPENVINO_PROVIDER, make_adaptation, make_container, make_env_owner, make_family, make_figures, make_node, make_pod,
-    make_pool, make_portrait, make_snapshot, make_target, make_template,
+    Accuracy,
+    BenchReport,
+    BenchRequest,
+    CurvePoint,
+    Failure,
+    Measured,
+    MicroProbe,
+    OpWork,
+    PrecisionSupport,
+    ProfileReport,
+    ProviderProfile,
+    Readback,
 )  # fmt: skip
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -163,15 +189,17 @@ def make_bench(p50_us: float, candidate: Candidate, difference_ppm: int) -> Benc
     )  # fmt: skip
     readback = Readback(provider=candidate.config.execution_provider, precision=candidate.config.precision, coverage_permille=1000, assigned_nodes=50)
     return BenchReport(
-        digest="d" * 64, config=candidate.config, load_clients=4, candidate=measured(p50_us, candidate.config.batch_size), reference=measured(20_000, 1), rounds=7,
-        p25_ratio_permille=round(1000 * p50_us / 20_000), p25_ratio_spread_permille=10, accuracy=accuracy, readback=readback, micro=MICRO,
+        digest="d" * 64, config=candidate.config, load_clients=4, candidate=measured(p50_us, candidate.config.batch_size), reference=measured(20_000, 1),
+        rounds=7, p25_ratio_permille=round(1000 * p50_us / 20_000), p25_ratio_spread_permille=10, accuracy=accuracy, readback=readback, micro=MICRO,
     )  # fmt: skip
 
 
 def make_world(p50_us: Cost | None = None, **fields: Any) -> World:
     """Two families of two nodes each; the target's pod runs on the first node of ort-cpu."""
     nodes = [
-        make_node(f"{family}-{index}", labels={FAMILY_LABEL_OF_VENDOR: family}, allocatable={"memory": 8 * GIB}) for family in (ORT, OPENVINO) for index in (1, 2)
+        make_node(f"{family}-{index}", labels={FAMILY_LABEL_OF_VENDOR: family}, allocatable={"memory": 8 * GIB})
+        for family in (ORT, OPENVINO)
+        for index in (1, 2)
     ]
     families = (make_family(ORT), make_family(OPENVINO, execution_providers=(OPENVINO_PROVIDER,)))
     figures = {
@@ -193,7 +221,9 @@ def make_world(p50_us: Cost | None = None, **fields: Any) -> World:
 
 def faster_on(family: str) -> Cost:
     """20 ms everywhere, 10 ms on one family, batches a little worse."""
-    return lambda candidate: (10_000 if candidate.family == family else 20_000) * (1 + 0.05 * (candidate.config.batch_size > 1) + 0.05 * (candidate.config.concurrency > 1))
+    return lambda candidate: (
+        (10_000 if candidate.family == family else 20_000) * (1 + 0.05 * (candidate.config.batch_size > 1) + 0.05 * (candidate.config.concurrency > 1))
+    )
 
 
 def kinds(actions: Sequence[Action], kind: type) -> list[Any]:
@@ -311,7 +341,11 @@ def test_a_profile_that_failed_for_a_passing_cause_is_tried_once_more() -> None:
 
 def test_a_benchmark_that_was_evicted_is_tried_once_more_elsewhere() -> None:
     """The retry is another Job on the family's other node, and its result counts."""
-    world = make_world(bench_failure=lambda candidate, attempt: Failure(reason="Evicted", message="x", retryable=True) if candidate.family == OPENVINO and attempt == 0 else None)
+    world = make_world(
+        bench_failure=lambda candidate, attempt: (
+            Failure(reason="Evicted", message="x", retryable=True) if candidate.family == OPENVINO and attempt == 0 else None
+        )
+    )
     world.play()
     retried = [run for run in world.snapshot.runs if run.candidate.family == OPENVINO][:2]
     assert retried[0].candidate == retried[1].candidate
@@ -321,7 +355,9 @@ def test_a_benchmark_that_was_evicted_is_tried_once_more_elsewhere() -> None:
 
 def test_a_lossy_precision_over_the_budget_is_not_applied() -> None:
     """bf16 and int8 are fastest here, and 5 % off: fp32 wins."""
-    world = make_world(lambda candidate: 5_000 if candidate.config.precision != "fp32" else 10_000 if candidate.family == OPENVINO else 20_000, difference_ppm=50_000)
+    world = make_world(
+        lambda candidate: 5_000 if candidate.config.precision != "fp32" else 10_000 if candidate.family == OPENVINO else 20_000, difference_ppm=50_000
+    )
     world.play()
     recommendation = world.snapshot.adaptation.status.recommendation
     assert recommendation is not None
@@ -386,7 +422,9 @@ def test_a_family_without_a_free_card_is_waited_for_within_the_budget() -> None:
     """The others are measured first; then the run says what it waits for."""
     world = make_world()
     strangers = tuple(make_pod(f"other-{index}", node=f"{OPENVINO}-{index}", requests={CARD: 1}, phase="Running", namespace="other") for index in (1, 2))
-    world.snapshot = replace(world.snapshot, card_pods=(*world.snapshot.card_pods, *strangers), target=make_target("ocr", make_template_container(), max_surge=0))
+    world.snapshot = replace(
+        world.snapshot, card_pods=(*world.snapshot.card_pods, *strangers), target=make_target("ocr", make_template_container(), max_surge=0)
+    )
     plan = world.play(turns=8)
     assert {candidate.family for candidate in world.benched()} <= {ORT}
     assert plan.status.run is not None

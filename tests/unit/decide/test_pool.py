@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.unit.decide.make_facts import CARD, CPU_PROVIDER, FAMILY_LABEL_OF_VENDOR, make_family, make_figures, make_node, make_pod, make_pool, make_portrait
 
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
 from metainfer.decide.conditions import find_condition, format_time
@@ -18,7 +19,6 @@ from metainfer.decide.plan import CreateJob, DeleteJob, DeletePortrait, EmitEven
 from metainfer.decide.pool import decide_pool
 from metainfer.decide.portraits import assess_family, build_identity
 from metainfer_probe.contract import Failure, Machine, MicroProbe, NodeReport, ProviderFigures
-from tests.unit.decide.make_facts import CARD, CPU_PROVIDER, FAMILY_LABEL_OF_VENDOR, make_family, make_figures, make_node, make_pod, make_pool, make_portrait
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -193,7 +193,9 @@ def test_a_failed_probe_is_named_and_tried_again_later() -> None:
 
 def test_a_probe_that_finds_no_room_is_taken_back() -> None:
     """A pod that waits for a card would measure whatever comes later."""
-    job = make_probe_job("n0", created_at=NOW - timedelta(minutes=10), active=1, pods=(make_pod("p", unschedulable="0/1 nodes: Insufficient card", node=None, phase="Pending"),))
+    job = make_probe_job(
+        "n0", created_at=NOW - timedelta(minutes=10), active=1, pods=(make_pod("p", unschedulable="0/1 nodes: Insufficient card", node=None, phase="Pending"),)
+    )
     plan = decide_pool(make_pool_snapshot(make_member("n0"), jobs=(job,)), NOW)
     (delete,) = [action for action in plan.actions if isinstance(action, DeleteJob)]
     assert "Insufficient card" in delete.reason
