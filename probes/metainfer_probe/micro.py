@@ -7,54 +7,39 @@ imported (``cli`` does, from the request).
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from metainfer_probe.contract import MicroProbe
+from metainfer_probe.timing import quantile, time_blocks
 
 GEMM_SIZE = 384
 """2·384^3 = 0.11 GFLOP: 1-10 ms on one CPU thread, long enough for the clock and short enough for hundreds of repetitions."""
 COPY_BYTES = 32 << 20
 """Larger than the last-level cache share of one core on the machines this was written on."""
 GEMM_SHARE = 0.75
-MIN_REPETITIONS = 5
 
 
 def micro_probe(seconds: float = 2.0) -> MicroProbe:
     """Measure for about ``seconds`` and return medians: GFLOP/s (2·N^3 / time) and copy bandwidth (read + written bytes)."""
-    gemm = _gemm_seconds(seconds * GEMM_SHARE)
-    copy = _copy_seconds(seconds * (1 - GEMM_SHARE))
-    low, middle, high = np.percentile(gemm, (25, 50, 75))
+    gemm = _gemm_times(seconds * GEMM_SHARE)
+    copy = _copy_times(seconds * (1 - GEMM_SHARE))
+    low, middle, high = (quantile(gemm, percent) for percent in (25, 50, 75))
     return MicroProbe(
-        gflops=round(2 * GEMM_SIZE**3 / middle / 1e9, 3),
-        bandwidth_gigabytes_per_second=round(2 * COPY_BYTES / float(np.median(copy)) / 1e9, 3),
+        gflops=round(2 * GEMM_SIZE**3 / (middle * 1e3), 3),
+        bandwidth_gigabytes_per_second=round(2 * COPY_BYTES / (quantile(copy, 50) * 1e3), 3),
         spread_permille=round(1000 * (high - low) / middle),
     )
 
 
-def _gemm_seconds(seconds: float) -> list[float]:
+def _gemm_times(seconds: float) -> list[float]:
     random = np.random.default_rng(0)
     left, right = (random.standard_normal((GEMM_SIZE, GEMM_SIZE), np.float32) for _ in range(2))
     out = np.empty_like(left)
-    np.matmul(left, right, out=out)
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < MIN_REPETITIONS or time.perf_counter() < end:
-        start = time.perf_counter()
-        np.matmul(left, right, out=out)
-        times.append(time.perf_counter() - start)
-    return times
+    return time_blocks(lambda: np.matmul(left, right, out=out), seconds)
 
 
-def _copy_seconds(seconds: float) -> list[float]:
-    source = np.zeros(COPY_BYTES // 8)
-    source += 1.0
-    target = np.ones_like(source)
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < MIN_REPETITIONS or time.perf_counter() < end:
-        start = time.perf_counter()
-        np.copyto(target, source)
-        times.append(time.perf_counter() - start)
-    return times
+def _copy_times(seconds: float) -> list[float]:
+    source = np.ones(COPY_BYTES // 8)
+    target = np.zeros_like(source)
+    np.copyto(target, source)  # touches every page before the clock runs
+    return time_blocks(lambda: np.copyto(target, source), seconds)
