@@ -122,7 +122,8 @@ def numpy_type(name: str) -> np.dtype[np.generic]:
         if name in ("bfloat16", "int4", "uint4") or name.startswith("float8"):
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, name))
+            extended: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+            return extended
         return np.dtype(name)
     except (TypeError, AttributeError) as error:
         raise ProbeError("InputsUnsupported", f"inputs of type {name} cannot be fed by this probe") from error

@@ -64,6 +64,6 @@ def _membership(membership: Path, controller: str) -> str:
     with suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if (not controllers and not controller) or (controller and controller.split(",")[0] in controllers.split(",")):
+            if (not controllers and not controller) or (controller and controller.split(",", maxsplit=1)[0] in controllers.split(",")):
                 return path
     return "/"

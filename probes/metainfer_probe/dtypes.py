@@ -39,7 +39,7 @@ def element_name(element_type: int) -> str:
     if known:
         return known
     try:
-        return TensorProto.DataType.Name(element_type).lower()
+        return str(TensorProto.DataType.Name(element_type)).lower()
     except ValueError:
         return f"type{element_type}"
 

@@ -110,9 +110,8 @@ def _free_sizes(model: ModelFile, attempt: _Attempt) -> dict[str, tuple[int, ...
         shape = []
         for axis, size in enumerate(spec.shape or ()):
             name = names[axis] if axis < len(names) else ""
-            if size < 0:
-                size = _sum_of(name, symbols) or symbols.setdefault(name or f"{spec.name}:{axis}", _free_size(spec, axis, attempt))
-            shape.append(size)
+            symbol = name or f"{spec.name}:{axis}"
+            shape.append(size if size > 0 else _sum_of(name, symbols) or symbols.setdefault(symbol, _free_size(spec, axis, attempt)))
         shapes[spec.name] = tuple(shape)
     return shapes
 

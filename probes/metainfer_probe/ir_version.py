@@ -7,7 +7,7 @@ listed beside ``enum Version`` in onnx.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -18,7 +18,7 @@ from metainfer_probe.graph import iter_graphs, iter_nodes, iter_tensors
 NEWEST_KNOWN_IR = 14
 """What onnx 1.23 describes; a type number or field beyond it is of unknown age."""
 
-_TYPE_SINCE = {
+_TYPE_SINCE: Mapping[int, int] = {
     TensorProto.BFLOAT16: 4, TensorProto.FLOAT8E4M3FN: 9, TensorProto.FLOAT8E4M3FNUZ: 9, TensorProto.FLOAT8E5M2: 9, TensorProto.FLOAT8E5M2FNUZ: 9,
     TensorProto.UINT4: 10, TensorProto.INT4: 10, TensorProto.FLOAT4E2M1: 11, TensorProto.FLOAT8E8M0: 12, TensorProto.UINT2: 13, TensorProto.INT2: 13,
 }  # fmt: skip
@@ -38,7 +38,9 @@ def needed_ir_version(model: ModelProto) -> int:
     if any(graph.sparse_initializer for graph in iter_graphs(model)):
         needed.append(6)
     if model.functions:
-        needed.append(10 if any(function.overload for function in model.functions) else 9 if any(function.attribute_proto for function in model.functions) else 8)
+        needed.append(
+            10 if any(function.overload for function in model.functions) else 9 if any(function.attribute_proto for function in model.functions) else 8
+        )
     if any(value.WhichOneof("value") in ("sparse_tensor_type", "optional_type") for value in _value_types(model)):
         needed.append(8)
     if getattr(model, "configuration", None):

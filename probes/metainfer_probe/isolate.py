@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from metainfer_probe.backends.base import ProbeError
+from metainfer_probe.contract import Failure
 
 POLL_SECONDS = 0.02
 """How often the child's memory is read: at the 2 GB/s in which a process can touch new memory, 40 MB late at most."""
@@ -36,7 +37,7 @@ _result_pipe: BinaryIO | None = None
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What travels from child to parent: kind is ``partial``, ``result`` or ``error``."""
+    """What travels from child to parent: kind is ``partial``, ``result`` or ``error``; an error comes as a Failure."""
 
     kind: str
     value: object
@@ -94,12 +95,12 @@ def child_main() -> None:
         function = getattr(importlib.import_module(module_name), function_name)
         message = _Message("result", function(*args))
     except ProbeError as error:
-        message = _Message("error", (error.reason, error.message, error.retryable))
+        message = _Message("error", error.failure())
     except MemoryError:
-        message = _Message("error", ("OutOfMemory", "the runtime could not get the memory it asked for", False))
+        message = _Message("error", Failure(reason="OutOfMemory", message="the runtime could not get the memory it asked for"))
     except Exception as error:  # noqa: BLE001 - the boundary of the process: everything becomes a reason
         sys.excepthook(type(error), error, error.__traceback__)
-        message = _Message("error", ("InternalError", f"{type(error).__name__}: {error}", False))
+        message = _Message("error", Failure(reason="InternalError", message=f"{type(error).__name__}: {error}"[:512]))
     _write(_result_pipe, message)
     sys.stderr.flush()
     os._exit(0)  # runtimes that crash in their own destructors have already answered
@@ -115,12 +116,10 @@ class _Watch:
     def check(self) -> None:
         """Raise when the child is past its time or memory."""
         if time.monotonic() > self.deadline:
-            raise ProbeError("TimedOut", f"not finished after {self.timeout_seconds:.0f} s")
+            raise ProbeError("TimedOut", f"not finished after {self.timeout_seconds:.0f} s", retryable=True)
         used = resident_bytes(self.child.pid)
         if 0 < self.memory_limit_bytes < used:
-            raise ProbeError(
-                "OutOfMemory", f"needs more than {used / 2**30:.2f} GiB of memory, the limit here is {self.memory_limit_bytes / 2**30:.2f} GiB"
-            )
+            raise ProbeError("OutOfMemory", f"needs more than {used / 2**30:.2f} GiB of memory, the limit here is {self.memory_limit_bytes / 2**30:.2f} GiB")
 
 
 def resident_bytes(pid: int) -> int:
@@ -157,10 +156,9 @@ def _collect(watch: _Watch, results: BinaryIO, on_partial: Callable[[object], No
 
 
 def _outcome(message: _Message) -> object:
-    if message.kind == "result":
-        return message.value
-    reason, text, retryable = message.value  # type: ignore[misc]  # written by child_main
-    raise ProbeError(reason, text, retryable=retryable)
+    if isinstance(message.value, Failure) and message.kind == "error":
+        raise ProbeError(message.value.reason, message.value.message, retryable=message.value.retryable)
+    return message.value
 
 
 def _death(exit_code: int) -> ProbeError:

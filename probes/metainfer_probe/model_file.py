@@ -8,7 +8,6 @@ result can cross a process boundary. ``read_model`` belongs into a child process
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from metainfer_probe.classify import Architecture, network_kind, operator_histog
 from metainfer_probe.contract import ModelSource, Precision, TensorSpec
 from metainfer_probe.download import download
 from metainfer_probe.external_data import check_external_data
-from metainfer_probe.graph import dimension_names, iter_graphs, iter_nodes, iter_tensors, spec, true_inputs
+from metainfer_probe.graph import dimension_names, iter_nodes, iter_tensors, spec, true_inputs
 from metainfer_probe.not_onnx import explain_parse_failure, refuse_other_formats
 from metainfer_probe.static_facts import count_weights, find_baked_batch, longest_path, stored_precision
 from metainfer_probe.value_ranges import ValueRange, find_value_ranges

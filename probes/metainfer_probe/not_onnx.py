@@ -76,9 +76,7 @@ def explain_parse_failure(path: Path) -> ProbeError:
 
 
 def _truncated(path: Path, size: int, announced: int) -> ProbeError:
-    return ProbeError(
-        "Truncated", f"model file {path.name} is cut off: {size} bytes are there, its own fields announce at least {announced}; upload it again"
-    )
+    return ProbeError("Truncated", f"model file {path.name} is cut off: {size} bytes are there, its own fields announce at least {announced}; upload it again")
 
 
 def _not_onnx(path: Path, size: int) -> ProbeError:
@@ -133,7 +131,11 @@ def _find_text(head: bytes) -> tuple[str, str] | None:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     lowered = text[:512].lower()
     rules: tuple[tuple[Callable[[], bool], str, str], ...] = (
-        (lambda: lowered.startswith((b"<!doctype html", b"<html")) or b"<html" in lowered and lowered.startswith(b"<"), "HtmlPage", "an HTML page, probably a sign-in or error page"),
+        (
+            lambda: lowered.startswith((b"<!doctype html", b"<html")) or (b"<html" in lowered and lowered.startswith(b"<")),
+            "HtmlPage",
+            "an HTML page, probably a sign-in or error page",
+        ),
         (lambda: lowered.startswith((b"<?xml", b"<")), "XmlDocument", "an XML document"),
         (lambda: text.startswith((b"{", b"[")) and _is_printable(text), "JsonDocument", "a JSON document, probably an error message"),
         (lambda: _is_printable(text), "TextFile", "a text file"),
@@ -152,4 +154,3 @@ def _is_printable(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(character.isprintable() or character in "\r\n\t" for character in decoded)
-

@@ -6,19 +6,20 @@ Pure functions over ``ModelProto``; nothing is run, external data is not read.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto
 
 from metainfer_probe.contract import Precision
 from metainfer_probe.dtypes import tensor_bytes
 from metainfer_probe.graph import iter_graphs, iter_nodes, iter_tensors, read_constants, true_inputs
 
 _QUANTIZED_OPERATORS = frozenset(
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger QGemm QAttention "
+    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger QGemm QAttention "  # noqa: SIM905
     "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM QLinearAdd QEmbedLayerNormalization MatMulNBits".split()
-)
-_FLOATS = {TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
+)  # fmt: skip
+_FLOATS: Mapping[int, Precision] = {TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
 _BAKED_LIMIT = 8
 
 
@@ -31,8 +32,11 @@ class Weights:
 
 
 def count_weights(model: ModelProto) -> Weights:
-    """Initialisers, tensors in attributes (some exporters keep weights in ``Constant`` nodes), and constants that the
-    graph itself makes from a constant shape (``ConstantOfShape``), which a runtime folds into weights as well."""
+    """Everything constant in the model.
+
+    Initialisers, tensors in attributes (some exporters keep weights in ``Constant`` nodes), and constants that the graph
+    itself makes from a constant shape (``ConstantOfShape``), which a runtime folds into weights as well.
+    """
     elements = total = 0
     for tensor in iter_tensors(model):
         count = math.prod(tensor.dims)
@@ -53,7 +57,7 @@ def stored_precision(model: ModelProto) -> Precision:
     """``int8`` when the graph quantises, else the floating type that holds most weight bytes (fp32 without weights)."""
     if any(node.op_type in _QUANTIZED_OPERATORS for node in iter_nodes(model)):
         return "int8"
-    weight_bytes = {"fp32": 0, "fp16": 0, "bf16": 0}
+    weight_bytes: dict[Precision, int] = {"fp32": 0, "fp16": 0, "bf16": 0}
     for tensor in iter_tensors(model):
         precision = _FLOATS.get(tensor.data_type)
         if precision is not None:
@@ -62,7 +66,7 @@ def stored_precision(model: ModelProto) -> Precision:
     if weight_bytes[best] == 0:
         kinds = {_FLOATS.get(value.type.tensor_type.elem_type) for value in true_inputs(model)}
         return "fp16" if kinds == {"fp16"} else "fp32"
-    return "fp16" if best == "fp16" else "bf16" if best == "bf16" else "fp32"
+    return best
 
 
 def longest_path(graph: GraphProto) -> int:
@@ -96,6 +100,6 @@ def find_baked_batch(model: ModelProto) -> tuple[str, ...]:
     return tuple(found[:_BAKED_LIMIT])
 
 
-def _first_is_free(dimensions: object) -> bool:
-    first = next(iter(dimensions), None)  # type: ignore[call-overload]
+def _first_is_free(dimensions: Iterable[TensorShapeProto.Dimension]) -> bool:
+    first = next(iter(dimensions), None)
     return first is not None and not (first.HasField("dim_value") and first.dim_value > 0)

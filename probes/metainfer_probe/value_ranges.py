@@ -9,7 +9,7 @@ limited to 0 and 1, which every table with two rows accepts. Pure; static.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto
@@ -20,8 +20,9 @@ _STEP_LIMIT = 20_000
 """A graph with many joins has exponentially many paths; past this many steps inputs keep what was found so far."""
 
 _PASS_FIRST = frozenset(
-    "Identity Cast Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand Tile Dropout Gather GatherND Pad Split ReduceMax ReduceMin Floor Ceil Round".split()
-)
+    "Identity Cast Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand Tile Dropout Gather GatherND Pad Split "  # noqa: SIM905
+    "ReduceMax ReduceMin Floor Ceil Round".split()
+)  # fmt: skip
 """Operators whose result holds values of their first input and no others (padding with 0 is inside every table)."""
 _PASS_ALL = frozenset(("Concat", "Max", "SequenceConstruct"))
 
@@ -37,6 +38,17 @@ class ValueRange:
     def intersect(self, low: int, high: int) -> ValueRange:
         """Both requirements at once."""
         return ValueRange(max(self.low, low), min(self.high, high), self.choices)
+
+
+_Inverse = Callable[[float, float, float, float], tuple[float, float]]
+_INVERSES: Mapping[str, _Inverse] = {
+    "Add": lambda low, high, least, most: (low - least, high - most),
+    "Sub": lambda low, high, least, most: (low + most, high + least),
+    "SubFrom": lambda low, high, least, most: (most - high, least - low),
+    "Mul": lambda low, high, least, most: (low / least, high / most),
+    "Div": lambda low, high, least, most: (low * most, (high + 1) * least - 1),
+}
+"""Bounds (low, high) of a result turned into bounds of the variable, for constants between ``least`` and ``most``."""
 
 
 @dataclass(slots=True)
@@ -78,46 +90,35 @@ class _Walk:
             return [(name, low, high) for name in node.input]
         if node.op_type == "Where":
             return [(name, low, high) for name in node.input[1:]]
-        if node.op_type in ("Clip", "Min"):
-            return self._before_limit(node, low, high)
-        if node.op_type == "Mod":
-            modulus = self.constants.scalar(node.input[1])
-            return [] if modulus and 0 < modulus <= high + 1 else [(node.input[0], low, high)]
+        if node.op_type in ("Clip", "Min", "Mod"):
+            return [] if self._limit_of(node) <= high else [(node.input[0], low, high)]
         inverted = self._invert(node, low, high)
         if inverted is not None:
             return [inverted]
         return [(name, 0, 1) for name in node.input if name not in self.constants.shapes]
 
-    def _before_limit(self, node: NodeProto, low: int, high: int) -> list[tuple[str, int, int]]:
-        limits = [self.constants.scalar(name) for name in node.input[1:]] + [attribute_value(node, "max")]  # type: ignore[list-item]
-        numbers = [limit for limit in limits if isinstance(limit, (int, float))]
-        if numbers and max(numbers) <= high:
-            return []
-        return [(name, low, high) for name in node.input[:1] if name not in self.constants.shapes]
+    def _limit_of(self, node: NodeProto) -> float:
+        """The largest value that a Clip, Min or Mod lets through; infinity where it is not constant."""
+        if node.op_type == "Mod":
+            modulus = self.constants.scalar(node.input[1])
+            return modulus - 1 if modulus is not None and modulus > 0 else math.inf
+        limits = [*(self.constants.scalar(name) for name in node.input[-1:]), attribute_value(node, "max")]
+        return min((limit for limit in limits if isinstance(limit, (int, float))), default=math.inf)
 
     def _invert(self, node: NodeProto, low: int, high: int) -> tuple[str, int, int] | None:
         """Bounds on the variable side of Add, Sub, Mul and Div with one constant side; None when it has no inverse."""
-        if len(node.input) != 2 or node.op_type not in ("Add", "Sub", "Mul", "Div"):
+        if len(node.input) != 2 or node.op_type not in _INVERSES:
             return None
         left, right = node.input
-        constant = self.constants.values.get(right)
-        variable = left
-        if constant is None and node.op_type in ("Add", "Mul", "Sub"):
+        constant, variable = self.constants.values.get(right), left
+        operator = node.op_type
+        if constant is None and operator != "Div":
             constant, variable = self.constants.values.get(left), right
-        if not constant:
+            operator = "SubFrom" if operator == "Sub" else operator
+        if not constant or (operator in ("Mul", "Div") and min(constant) <= 0):
             return None
-        least, most = min(constant), max(constant)
-        if node.op_type == "Add":
-            return variable, math.ceil(low - least), math.floor(high - most)
-        if node.op_type == "Sub":
-            if variable == left:
-                return variable, math.ceil(low + most), math.floor(high + least)
-            return variable, math.ceil(most - high), math.floor(least - low)
-        if least <= 0:
-            return None
-        if node.op_type == "Mul":
-            return variable, math.ceil(low / least), math.floor(high / most)
-        return variable, math.ceil(low * most), math.floor((high + 1) * least) - 1
+        least, most = _INVERSES[operator](low, high, min(constant), max(constant))
+        return variable, math.ceil(least), math.floor(most)
 
 
 def find_value_ranges(model: ModelProto, inputs: tuple[str, ...]) -> dict[str, ValueRange]:

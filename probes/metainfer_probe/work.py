@@ -7,10 +7,11 @@ one addition (2 FLOP). Elementwise work is counted as bytes, not as MACs. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from metainfer_probe.classify import op_class
+from metainfer_probe.contract import OpClass
 from metainfer_probe.dtypes import element_bytes
 
 Shape = tuple[int, ...]
@@ -45,16 +46,10 @@ def count_macs(op_type: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
         return 0
     if op_type == "Einsum":
         return _einsum_macs(inputs, outputs[0])
-    kind = op_class(op_type)
-    if kind == "convolution":
-        return _transposed_convolution_macs(inputs) if _is_transposed(op_type) else _convolution_macs(inputs, outputs[0])
-    if kind == "matmul":
-        return _matmul_macs(inputs[0], outputs[0])
-    if kind == "attention":
-        return _attention_macs(op_type, inputs, outputs[0])
-    if kind == "recurrent":
-        return _recurrent_macs(inputs)
-    return 0
+    if _is_transposed(op_type):
+        return _transposed_convolution_macs(inputs)
+    formula = _FORMULAS.get(op_class(op_type))
+    return formula(op_type, inputs, outputs[0]) if formula is not None else 0
 
 
 def _is_transposed(op_type: str) -> bool:
@@ -62,8 +57,10 @@ def _is_transposed(op_type: str) -> bool:
 
 
 def _weight_of(inputs: Sequence[Shape]) -> Shape | None:
-    """The first later input with the rank of the data (quantised forms put scales and zero points between), or one more
-    for grouped weights that carry the group as an own dimension."""
+    """The first later input with the rank of the data, or one more where grouped weights carry the group as a dimension.
+
+    Quantised forms put scales and zero points between.
+    """
     rank = len(inputs[0])
     return next((shape for shape in inputs[1:] if len(shape) >= 3 and len(shape) in (rank, rank + 1)), None)
 
@@ -87,8 +84,10 @@ def _transposed_convolution_macs(inputs: Sequence[Shape]) -> int:
 
 
 def _matmul_macs(left: Shape, output: Shape) -> int:
-    """Outputs x K. K is what is left of the left operand's matrix without the rows that appear in the output; this also
-    holds where it is read transposed. Works without the right operand, which runtimes repack and no longer report."""
+    """Outputs x K, K being what is left of the left operand's matrix without the rows that appear in the output.
+
+    Holds where that operand is read transposed, and needs no right operand, which runtimes repack and no longer report.
+    """
     if not left:
         return 0
     if len(left) == 1 or len(output) < 2:
@@ -126,3 +125,11 @@ def _recurrent_macs(inputs: Sequence[Shape]) -> int:
     """Steps x batch x (input weights + recurrent weights), W and R being the first two inputs of rank 3 after X."""
     weights = [shape for shape in inputs[1:] if len(shape) == 3][:2]
     return math.prod(inputs[0][:2]) * sum(math.prod(shape) for shape in weights)
+
+
+_FORMULAS: Mapping[OpClass, Callable[[str, Sequence[Shape], Shape], int]] = {
+    "convolution": lambda _, inputs, output: _convolution_macs(inputs, output),
+    "matmul": lambda _, inputs, output: _matmul_macs(inputs[0], output),
+    "attention": _attention_macs,
+    "recurrent": lambda _, inputs, _output: _recurrent_macs(inputs),
+}

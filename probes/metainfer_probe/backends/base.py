@@ -74,9 +74,7 @@ class Session(Protocol):
         """What really runs where, in which precision; read from the runtime, never assumed."""
 
     def kernel_times(self) -> list[KernelTime]:
-        """Per node, the median over the runs after the first; empty unless opened with ``profiling``. May be called once,
-        after the last ``run``.
-        """
+        """Per node, the median over the runs after the first; empty unless ``profiling``. To be called once, after the last run."""
 
     def activation_bytes(self) -> int:
         """Peak of live activations in one profiled run; 0 unless profiled. To be called after ``kernel_times``."""

@@ -8,7 +8,6 @@ ONNX Runtime converts nothing at load.
 from __future__ import annotations
 
 import contextlib
-import math
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -21,7 +20,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session, SessionOptions
 from metainfer_probe.backends.ort_errors import explain_load, explain_run, find_ir_limit
-from metainfer_probe.backends.ort_profile import NodeEvent, mean_kernel_times, peak_live_bytes, read_profile
+from metainfer_probe.backends.ort_profile import NodeEvent, median_kernel_times, peak_live_bytes, read_profile
 from metainfer_probe.contract import Precision, Readback, TensorSpec
 from metainfer_probe.dtypes import from_runtime
 from metainfer_probe.ir_version import lowered_copy, needed_ir_version
@@ -29,7 +28,7 @@ from metainfer_probe.model_file import parse_model
 from metainfer_probe.static_facts import stored_precision
 
 _LOG_FATAL_ONLY = 4
-_SILENT = "session.record_ep_graph_assignment_info"
+_RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _NO_PREPACKING = "session.disable_prepacking"
 
@@ -90,7 +89,7 @@ class _OpenSession:
         self._last_feeds = feeds
         try:
             return list(self._session.run(self._names, dict(feeds)))
-        except Exception as error:  # noqa: BLE001 - the wheel raises a dozen classes that share only Exception
+        except Exception as error:
             raise explain_run(error) from error
 
     def readback(self) -> Readback:
@@ -102,10 +101,10 @@ class _OpenSession:
         return Readback(provider=self._provider, precision=self._precision, coverage_permille=coverage, assigned_nodes=assigned)
 
     def kernel_times(self) -> list[KernelTime]:
-        """Means over the runs after the first. A second session without prepacking supplies the shapes of weights."""
+        """Medians over the runs after the first. A second session without prepacking supplies the shapes of weights."""
         if self._folder is None:
             return []
-        events, runs = read_profile(Path(self._session.end_profiling()))
+        runs = read_profile(Path(self._session.end_profiling()))
         shapes: dict[str, NodeEvent] = {}
         if self._last_feeds is not None:
             del self._session  # both at once would double the memory
@@ -113,7 +112,7 @@ class _OpenSession:
             self._activation_bytes = peak_live_bytes(counted)
             for event in counted:
                 shapes.setdefault(event.node, event)
-        return mean_kernel_times(events, runs, shapes)
+        return median_kernel_times(runs, shapes)
 
     def activation_bytes(self) -> int:
         """See ``Session.activation_bytes``."""
@@ -131,7 +130,7 @@ class _OpenSession:
         options.log_severity_level = _LOG_FATAL_ONLY
         options.intra_op_num_threads = self._options.threads
         options.inter_op_num_threads = 1
-        options.add_session_config_entry(_SILENT, "1")
+        options.add_session_config_entry(_RECORD_ASSIGNMENT, "1")
         if self._folder is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(self._folder.name) / "profile")
@@ -157,14 +156,14 @@ def _load(path: Path, options: ort.SessionOptions, provider: str, wanted: Sessio
         return _new_session(source, options, provider)
     except ProbeError:
         raise
-    except Exception as error:  # noqa: BLE001 - see run
+    except Exception as error:
         limit = find_ir_limit(str(error))
         if limit is None:
             raise explain_load(error, path) from error
         source = _serialized(_lowered(path, wanted, limit), path, options)
     try:
         return _new_session(source, options, provider)
-    except Exception as error:  # noqa: BLE001 - see run
+    except Exception as error:
         raise explain_load(error, path) from error
 
 
@@ -179,7 +178,7 @@ def _lowered(path: Path, wanted: SessionOptions, limit: int) -> ModelProto:
     if lowered is None:
         raise ProbeError(
             "RuntimeTooOld",
-            f"onnxruntime {ort.__version__} reads IR versions up to {limit}; {path.name} has {model.ir_version} and its content needs {needed_ir_version(model)}",
+            f"onnxruntime {ort.__version__} reads IR versions up to {limit}; {path.name} has {model.ir_version} and needs {needed_ir_version(model)}",
         )
     return _with_shapes(lowered, wanted.fixed_shapes) if wanted.fixed_shapes else lowered
 
@@ -187,7 +186,7 @@ def _lowered(path: Path, wanted: SessionOptions, limit: int) -> ModelProto:
 def _serialized(model: ModelProto, path: Path, options: ort.SessionOptions) -> bytes:
     """Bytes to load instead of the file; external data is still looked up in the file's folder."""
     options.add_session_config_entry(_EXTERNAL_FOLDER, str(path.parent))
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def _with_shapes(model: ModelProto, shapes: Any) -> ModelProto:
@@ -228,5 +227,5 @@ def _computes_half(provider: str) -> bool:
             session.run(None, {"x": np.zeros((size, size), np.float16)})
         except Exception:  # noqa: BLE001 - a provider that refuses fp16 does not compute in it
             return False
-        events, _ = read_profile(Path(session.end_profiling()))
+        events = read_profile(Path(session.end_profiling()))[0]
     return any(event.op_type in ("MatMul", "FusedMatMul", "Gemm") and event.provider == provider and event.inputs[0].dtype == "float16" for event in events)

@@ -8,9 +8,10 @@ either the plugin runs the whole graph or it refuses it.
 from __future__ import annotations
 
 import queue
+import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class OpenVinoBackend:
 
     def runtime_version(self) -> str:
         """Version of the openvino wheel."""
-        return "openvino " + ov.__version__.split("-")[0]
+        return f"openvino {ov.__version__.split('-')[0]}"
 
     def native_precisions(self) -> tuple[Precision, ...]:
         """What the plugin says this CPU computes in (``OPTIMIZATION_CAPABILITIES``)."""
@@ -82,7 +83,7 @@ class OpenVinoBackend:
             compiled = self._core.compile_model(graph, _DEVICE, properties)
         except ProbeError:
             raise
-        except Exception as error:  # noqa: BLE001 - pybind turns every C++ exception into RuntimeError or worse
+        except Exception as error:
             raise explain_load(error, model, self.runtime_version()) from error
         return _OpenSession(self.provider, compiled, options)
 
@@ -93,11 +94,11 @@ class OpenVinoBackend:
 
 @dataclass(slots=True)
 class _LayerTimes:
-    """Summed time of one executed layer over the runs after the first."""
+    """Times of one executed layer, one per run after the first."""
 
     layer_type: str
     kernel: str
-    total_us: float = 0.0
+    times_us: list[float] = field(default_factory=list)
 
 
 class _OpenSession:
@@ -129,7 +130,7 @@ class _OpenSession:
             return [results[port] for port in self._compiled.outputs]
         except ProbeError:
             raise
-        except Exception as error:  # noqa: BLE001 - see OpenVinoBackend.open
+        except Exception as error:
             raise explain_run(error) from error
         finally:
             self._requests.put(request)
@@ -138,18 +139,15 @@ class _OpenSession:
         """Precision that most computing layers got (or the compiled model's own setting, without such layers)."""
         layers = [_rt_info(node) for node in self._compiled.get_runtime_model().get_ops()]
         executed = [layer for layer in layers if layer["layerType"] not in _NOT_EXECUTED]
-        ran_in = Counter(
-            _PRECISION_OF.get(layer.get("runtimePrecision", ""), "fp32") for layer in executed if op_class(layer["layerType"]) in _COMPUTE_CLASSES
-        )
+        ran_in = Counter(_PRECISION_OF.get(layer.get("runtimePrecision", ""), "fp32") for layer in executed if op_class(layer["layerType"]) in _COMPUTE_CLASSES)
         setting = _PRECISION_OF.get(self._compiled.get_property(_HINT).get_type_name(), "fp32")
         precision = ran_in.most_common(1)[0][0] if ran_in else setting
         return Readback(provider=self._provider, precision=precision, coverage_permille=1000, assigned_nodes=len(executed))
 
     def kernel_times(self) -> list[KernelTime]:
-        """Means over the runs after the first, with the shapes of the last run."""
+        """Medians over the runs after the first, with the shapes of the last run."""
         if not self._profiling:
             return []
-        runs = max(1, self._runs - 1)
         nodes = {node.get_friendly_name(): node for node in self._compiled.get_runtime_model().get_ops()}
         times = []
         for name, layer in self._layers.items():
@@ -160,7 +158,7 @@ class _OpenSession:
                     node=name,
                     op_type=layer.layer_type,
                     provider=self._provider,
-                    duration_us=layer.total_us / runs,
+                    duration_us=statistics.median(layer.times_us),
                     op_class=op_class(layer.layer_type),
                     macs=count_macs(layer.layer_type, [tensor.shape for tensor in inputs], [tensor.shape for tensor in outputs]),
                     bytes_moved=count_bytes(inputs, outputs),
@@ -193,7 +191,7 @@ class _OpenSession:
         for layer in request.profiling_info:
             if layer.status == layer.status.EXECUTED:
                 entry = self._layers.setdefault(layer.node_name, _LayerTimes(layer.node_type, layer.exec_type))
-                entry.total_us += layer.real_time.total_seconds() * 1e6
+                entry.times_us.append(layer.real_time.total_seconds() * 1e6)
 
 
 def _find_port(ports: Any, name: str) -> Any:

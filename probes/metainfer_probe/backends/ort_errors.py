@@ -42,7 +42,9 @@ def explain_load(error: Exception, path: Path) -> ProbeError:
     unknown = find_unknown_operators(path)
     if unknown:
         domains = sorted({name.rpartition(".")[0] for name in unknown})
-        return ProbeError("UnknownOperators", f"{runtime} does not know {', '.join(unknown)[:300]} (domain {', '.join(domains)}); an extension library would be needed")
+        return ProbeError(
+            "UnknownOperators", f"{runtime} does not know {', '.join(unknown)[:300]} (domain {', '.join(domains)}); an extension library would be needed"
+        )
     if "NOT_IMPLEMENTED" in text:
         return ProbeError("KernelMissing", f"{runtime} has no kernel: {_clean(text, path)}")
     return ProbeError("ModelInvalid", f"{runtime} cannot load {path.name}: {_clean(text, path)}")

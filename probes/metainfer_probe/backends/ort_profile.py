@@ -1,4 +1,4 @@
-"""Reads ONNX Runtime's profile: own time, provider and shapes of every executed node, as means over the runs.
+"""Reads ONNX Runtime's profile: own time, provider and shapes of every executed node, as medians over the runs.
 
 The profile is a trace (one JSON event per executed node). Control-flow nodes contain their branches, so each event's
 own time is its duration without what ran inside it. The first run is left out when there are others: it allocates.
@@ -7,7 +7,10 @@ own time is its duration without what ran inside it. The first run is left out w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import statistics
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,43 +37,51 @@ class NodeEvent:
     """Memory that the arena had handed out right after the node; 0 where this runtime does not say."""
 
 
-def read_profile(path: Path) -> tuple[list[NodeEvent], int]:
-    """Node events after the warm-up run, and the number of runs they come from."""
+def read_profile(path: Path) -> list[list[NodeEvent]]:
+    """Node events, one list per run; without the first run where there are several."""
     events = json.loads(path.read_text())
-    runs = sorted(event["ts"] + event["dur"] for event in events if event.get("name") == "model_run")
-    start = runs[0] if len(runs) > 1 else 0
-    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX) and event["ts"] >= start]
-    own = _own_times(nodes)
-    return [_node_event(event, time) for event, time in zip(nodes, own, strict=True)], max(1, len(runs) - (1 if len(runs) > 1 else 0))
+    ends = sorted(event["ts"] + event["dur"] for event in events if event.get("name") == "model_run")
+    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
+    runs: list[list[NodeEvent]] = [[] for _ in range(max(1, len(ends)))]
+    for event, own_us in zip(nodes, _own_times(nodes), strict=True):
+        runs[min(bisect_left(ends, event["ts"]), len(runs) - 1)].append(_node_event(event, own_us))
+    return runs[1:] or runs
 
 
-def mean_kernel_times(events: Iterable[NodeEvent], runs: int, shapes: Mapping[str, NodeEvent]) -> list[KernelTime]:
-    """One KernelTime per node: its mean own time per run. ``shapes`` (from a run without prepacking) knows the weights."""
-    totals: dict[str, float] = {}
+def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str, NodeEvent]) -> list[KernelTime]:
+    """One KernelTime per node: the median over runs of its own time in a run, because one preempted run would drown a mean.
+
+    ``shapes`` (from a run without prepacking) knows the weights that a kernel has repacked.
+    """
     first: dict[str, NodeEvent] = {}
-    executions: dict[str, int] = {}
-    for event in events:
-        totals[event.node] = totals.get(event.node, 0.0) + event.own_us
-        executions[event.node] = executions.get(event.node, 0) + 1
-        first.setdefault(event.node, event)
-    return [_kernel_time(shapes.get(node, event), event, totals[node] / runs, max(1, executions[node] // runs)) for node, event in first.items()]
+    executions: Counter[str] = Counter()
+    totals: dict[str, list[float]] = {}
+    for position, events in enumerate(runs):
+        for event in events:
+            first.setdefault(event.node, event)
+            executions[event.node] += 1
+            totals.setdefault(event.node, [0.0] * len(runs))[position] += event.own_us
+    return [
+        _kernel_time(shapes.get(node, event), event, statistics.median(totals[node]), max(1, round(executions[node] / len(runs))))
+        for node, event in first.items()
+    ]
 
 
 def peak_live_bytes(events: Iterable[NodeEvent]) -> int:
     """Peak of live activations over one run: what the arena held, or the largest node's own inputs and outputs."""
-    listed = list(events)
+    listed = tuple(events)
     reported = max((event.live_bytes for event in listed), default=0)
     widest = max((sum(tensor.size_bytes for tensor in (*event.inputs[:1], *event.outputs)) for event in listed), default=0)
     return reported or widest
 
 
-def _kernel_time(shapes: NodeEvent, event: NodeEvent, mean_us: float, executions: int) -> KernelTime:
+def _kernel_time(shapes: NodeEvent, event: NodeEvent, median_us: float, executions: int) -> KernelTime:
     inputs, outputs = [tensor.shape for tensor in shapes.inputs], [tensor.shape for tensor in shapes.outputs]
     return KernelTime(
         node=event.node,
         op_type=event.op_type,
         provider=event.provider,
-        duration_us=mean_us,
+        duration_us=median_us,
         op_class=op_class(event.op_type),
         macs=count_macs(event.op_type, inputs, outputs) * executions,
         bytes_moved=shapes.bytes_moved * executions,

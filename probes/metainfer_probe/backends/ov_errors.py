@@ -36,7 +36,7 @@ def explain_run(error: Exception) -> ProbeError:
     text = str(error)
     if "bad_alloc" in text or "bad allocation" in text:
         return ProbeError("OutOfMemory", "OpenVINO could not get the memory it needs to run")
-    if "doesn't match" in text or "not compatible" in text or "incompatible with" in text and "tensor" in text:
+    if "doesn't match" in text or "not compatible" in text or ("incompatible with" in text and "tensor" in text):
         return ProbeError("InputShapeRefused", _clean(text, None))
     return ProbeError("NodeFailed", _clean(text, None))
 
