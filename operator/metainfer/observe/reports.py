@@ -1,0 +1,194 @@
+"""From a measuring Job that has ended to its result: a report that can be believed, or a typed failure.
+
+The summary in the termination message is enough; the log's last line only adds detail. Read as soon as the probe
+container has ended, whatever the Job says: an injected sidecar may keep the Job alive for ever. Knows no rule of what follows
+from a result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from metainfer.decide.facts import Candidate, ContainerState, JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.names import CANDIDATE_ANNOTATION, NODE_ANNOTATION, PURPOSE_LABEL, RUN_LABEL
+from metainfer.kube.errors import ApiError
+from metainfer.kube.kinds import EVENT, Kind
+from metainfer.observe.failures import PROBE_CONTAINER, Remains, find_failure
+from metainfer_probe.contract import (
+    DETAIL_LIMIT_BYTES,
+    SUMMARY_LIMIT_BYTES,
+    BenchReport,
+    Failure,
+    NodeReport,
+    ProfileReport,
+    Report,
+    ReportError,
+    ServingConfig,
+    decode_line,
+    decode_summary,
+)  # fmt: skip
+
+AnyResult = ProbeResult | ProfileResult | RunResult
+REPORT_KINDS = {"probe": "node", "profile": "profile", "bench": "bench"}
+LOG_LIMIT_BYTES = DETAIL_LIMIT_BYTES + 4 * SUMMARY_LIMIT_BYTES
+"""Detail and, uncompressed by defaults, the rest of the report. A longer line is cut, and then counts as lost."""
+
+
+class RemainsReader(Protocol):
+    """The two reads that a result may need; ``KubeClient`` has them."""
+
+    async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
+        """The end of a container's log."""
+        ...
+
+    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+        """Objects of a kind, and the version of the list."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What else than the Job decides whether it has ended."""
+
+    now: datetime
+    start_seconds: float
+    """A Job that started no container for longer than this will not: ``MeasuringLimits.job_start_seconds``."""
+    lost_nodes: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a Job ended: a report, or what is left to tell the failure from."""
+
+    finished_at: datetime
+    pod: PodFacts | None = None
+    report: Report | None = None
+    remains: Remains | None = None
+
+
+def find_ending(job: JobFacts, moment: Moment) -> Ending | None:
+    """How the Job ended, or None while it may still report. Pure.
+
+    Ended is: the probe container terminated; its pod failed; the Job controller gave up; its node is lost; or nothing was started
+    within the allowance. A Job that a queue has suspended has not begun, however long it waits.
+    """
+    pod = _telling_pod(job)
+    state = _probe_state(pod)
+    remains = Remains(job, pod, state, moment.lost_nodes)
+    if state is not None and state.exit_code is not None:
+        finished_at = state.finished_at or job.finished_at or moment.now
+        try:
+            return Ending(finished_at, pod, report=_decode(job, state))
+        except ReportError as error:
+            return Ending(finished_at, pod, remains=replace(remains, report_error=error))
+    failed = pod is not None and pod.phase in ("Failed", "Succeeded")
+    lost = pod is not None and pod.node in moment.lost_nodes
+    if job.finished or failed or lost or _waits_too_long(job, pod, moment):
+        return Ending(job.finished_at or moment.now, pod, remains=remains)
+    return None
+
+
+def _telling_pod(job: JobFacts) -> PodFacts | None:
+    """Of several pods (a Job should have one) the one that says most: ended containers before failed pods before the youngest."""
+
+    def rank(pod: PodFacts) -> tuple[bool, bool, str]:
+        state = _probe_state(pod)
+        return (state is not None and state.exit_code is not None, pod.phase == "Failed", pod.created_at.isoformat() if pod.created_at else "")
+
+    return max(job.pods, key=rank, default=None)
+
+
+def _probe_state(pod: PodFacts | None) -> ContainerState | None:
+    return next((state for state in pod.states if state.name == PROBE_CONTAINER), None) if pod is not None else None
+
+
+def _waits_too_long(job: JobFacts, pod: PodFacts | None, moment: Moment) -> bool:
+    since = job.started_at or job.created_at  # a queue that lets a Job go sets startTime anew
+    if job.suspended or since is None or (pod is not None and pod.phase != "Pending"):
+        return False
+    return (moment.now - since).total_seconds() > moment.start_seconds
+
+
+def _decode(job: JobFacts, state: ContainerState) -> Report:
+    report = decode_summary(state.termination_message)
+    purpose = job.labels.get(PURPOSE_LABEL, "")
+    if report.kind != REPORT_KINDS.get(purpose):
+        raise ReportError("ReportGarbled", f"a {report.kind} report from a Job with purpose {purpose}")
+    return report
+
+
+async def read_result(job: JobFacts, ending: Ending, reader: RemainsReader, *, detail: bool = True) -> AnyResult | None:
+    """The result of an ended Job. None when it is not one of ours after all (no purpose, no candidate).
+
+    ``detail`` False leaves the log alone. Reads that fail cost detail or words, never the result.
+    """
+    report, failure = ending.report, None
+    if report is not None and detail and ending.pod is not None:
+        report = await _enrich(report, ending.pod, reader)
+    if ending.remains is not None:
+        remains = ending.remains
+        if remains.pod is None:
+            remains = replace(remains, refusal=await _read_refusal(job, reader))
+        failure = find_failure(remains)
+    return _build_result(job, ending.finished_at, report, failure)
+
+
+async def _enrich(summary: Report, pod: PodFacts, reader: RemainsReader) -> Report:
+    """The log's report where it says the same as the checked summary, and more; else the summary."""
+    try:
+        text = await reader.pod_log(pod.namespace, pod.name, PROBE_CONTAINER, tail_lines=1, limit_bytes=LOG_LIMIT_BYTES)
+        full = decode_line(text.strip())
+    except (ApiError, ReportError):
+        return summary
+    stated = summary.model_dump(mode="json", exclude_defaults=True, exclude={"detail"})
+    return full if full.kind == summary.kind and _is_part_of(stated, full.model_dump(mode="json")) else summary
+
+
+def _is_part_of(part: Any, whole: Any) -> bool:
+    """Whether ``whole`` says everything that ``part`` says. Lists may have been shortened to fit into a summary."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(key in whole and _is_part_of(value, whole[key]) for key, value in part.items())
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(part) <= len(whole) and all(map(_is_part_of, part, whole))
+    return bool(part == whole)
+
+
+async def _read_refusal(job: JobFacts, reader: RemainsReader) -> str:
+    """The newest words of the Job controller about a pod that it could not create."""
+    try:
+        events, _ = await reader.list(EVENT, namespace=job.namespace, field_selector=f"involvedObject.uid={job.uid},reason=FailedCreate")
+    except ApiError:
+        return ""
+    latest = max(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default={})
+    return str(latest.get("message") or "")
+
+
+def _build_result(job: JobFacts, finished_at: datetime, report: Report | None, failure: Failure | None) -> AnyResult | None:
+    purpose, node = job.labels.get(PURPOSE_LABEL), job.annotations.get(NODE_ANNOTATION, "")
+    run_id = job.labels.get(RUN_LABEL, "")
+    if purpose == "probe" and node:
+        portrait = report if isinstance(report, NodeReport) else None
+        return ProbeResult(job.name, node, finished_at, portrait, failure, job_uid=job.uid)
+    if purpose == "profile":
+        profile = report if isinstance(report, ProfileReport) else None
+        return ProfileResult(job.name, finished_at, profile, failure, node=node, run_id=run_id, job_uid=job.uid)
+    candidate = read_candidate(job)
+    if purpose != "bench" or candidate is None:
+        return None
+    bench = report if isinstance(report, BenchReport) else None
+    return RunResult(job.name, run_id, candidate, node, finished_at, bench, failure, job_uid=job.uid)
+
+
+def read_candidate(job: JobFacts) -> Candidate | None:
+    """The candidate that the Job's annotation names; None when there is none that can be read."""
+    try:
+        document = json.loads(job.annotations[CANDIDATE_ANNOTATION])
+        return Candidate(str(document["pool"]), str(document["family"]), ServingConfig.model_validate(document["config"]))
+    except (KeyError, TypeError, ValueError, ValidationError):
+        return None

@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_adaptation, make_family, make_node, make_pool, make_portrait, make_target
+from tests.unit.decide.make_facts import make_pod as make_card_pod
+from tests.unit.observe.make_jobs import at, make_ended, make_failed_job, make_job, make_pod, make_report
+from tests.unit.watch.make_raw import make_container, make_deployment
+
+from metainfer.decide.facts import (
+    AdaptationFacts,
+    JobFacts,
+    Labels,
+    MeasuringLimits,
+    NodeFacts,
+    NodeTerm,
+    PodFacts,
+    PoolFacts,
+    Portrait,
+    ProbeResult,
+    ProfileResult,
+    Requirement,
+    RunResult,
+    RuntimeClassFacts,
+    TargetFacts,
+)
+from metainfer.kube.errors import ApiError, Forbidden, NotFound, ServerUnavailable
+from metainfer.kube.kinds import Kind
+from metainfer.observe.gather import GatheredAdaptation, GatheredPool, Gatherer
+from metainfer_probe.contract import encode_line
+
+LIMITS = MeasuringLimits(operator_namespace="operator", probe_image="probe:1")
+FAMILY = {FAMILY_LABEL_OF_VENDOR: "ort-cpu"}
+
+
+@dataclass
+class View:
+    """The cache, as a plain object."""
+
+    own_pools: tuple[PoolFacts, ...] = (make_pool("lab"),)
+    own_adaptations: tuple[AdaptationFacts, ...] = ()
+    own_nodes: tuple[NodeFacts, ...] = (make_node("node-1", labels=FAMILY),)
+    own_jobs: tuple[JobFacts, ...] = ()
+    own_portraits: Mapping[str, Portrait] = field(default_factory=dict)
+
+    def pools(self) -> tuple[PoolFacts, ...]:
+        return self.own_pools
+
+    def pool(self, name: str) -> PoolFacts | None:
+        return next((item for item in self.own_pools if item.name == name), None)
+
+    def adaptations(self, namespace: str | None = None) -> tuple[AdaptationFacts, ...]:
+        return tuple(item for item in self.own_adaptations if namespace in (None, item.namespace))
+
+    def adaptation(self, namespace: str, name: str) -> AdaptationFacts | None:
+        return next((item for item in self.adaptations(namespace) if item.name == name), None)
+
+    def nodes(self) -> tuple[NodeFacts, ...]:
+        return self.own_nodes
+
+    def card_pods(self) -> tuple[PodFacts, ...]:
+        return (make_card_pod("holder"),)
+
+    def pods_of_job(self, namespace: str, job_name: str) -> tuple[PodFacts, ...]:
+        return ()
+
+    def pods_matching(self, namespace: str, match_labels: Labels) -> tuple[PodFacts, ...]:
+        return (make_card_pod("target-pod", namespace=namespace, labels=match_labels),)
+
+    def jobs(self) -> tuple[JobFacts, ...]:
+        return self.own_jobs
+
+    def portraits(self) -> Mapping[str, Portrait]:
+        return self.own_portraits
+
+    def deployment(self, namespace: str, name: str) -> TargetFacts | None:
+        return make_target("a stale one that must not be used")
+
+
+@dataclass
+class Server:
+    """The API server: objects by (kind, name), or the error for them."""
+
+    objects: Mapping[tuple[str, str], dict[str, Any] | ApiError] = field(default_factory=dict)
+    log: str = ""
+    reads: list[tuple[str, str, str | None]] = field(default_factory=list)
+    logs_read: int = 0
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> dict[str, Any]:
+        self.reads.append((kind.kind, name, namespace))
+        found = self.objects.get((kind.kind, name), NotFound(404, "NotFound", f"{kind.kind} {name}"))
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+        return [], "1"
+
+    async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
+        self.logs_read += 1
+        return self.log
+
+
+@dataclass
+class Store:
+    """What was recorded before; ``down`` makes it unreachable."""
+
+    known: frozenset[str] = frozenset()
+    probes: tuple[ProbeResult, ...] = ()
+    profile: ProfileResult | None = None
+    runs: tuple[RunResult, ...] = ()
+    down: bool = False
+
+    async def known_jobs(self, job_uids: Collection[str]) -> frozenset[str]:
+        self._answer()
+        return self.known & frozenset(job_uids)
+
+    async def find_probes(self, job_uids: Collection[str]) -> tuple[ProbeResult, ...]:
+        self._answer()
+        return tuple(item for item in self.probes if item.job_uid in job_uids)
+
+    async def find_profile(self, adaptation_uid: str, run_id: str) -> ProfileResult | None:
+        self._answer()
+        return self.profile if (adaptation_uid, run_id) == ("uid-ocr", "run-1") else None
+
+    async def find_runs(self, adaptation_uid: str, run_id: str) -> tuple[RunResult, ...]:
+        self._answer()
+        return self.runs if (adaptation_uid, run_id) == ("uid-ocr", "run-1") else ()
+
+    def _answer(self) -> None:
+        if self.down:
+            raise ConnectionError("the disk is gone")
+
+
+def make_gatherer(view: View, server: Server | None = None, store: Store | None = None) -> Gatherer:
+    return Gatherer(view, server or Server(), store or Store(), LIMITS, clock=lambda: at(30))
+
+
+def make_probe_job(node: str = "node-1", **fields: Any) -> JobFacts:
+    pod = make_pod(make_ended("probe", finished_at=fields.pop("finished_at", at(20))), node=node)
+    defaults: dict[str, Any] = {"namespace": "operator", "name": f"probe-{node}", "uid": f"uid-probe-{node}", "annotations": {"metainfer.dev/node": node}}
+    return make_job(pod, purpose="probe", **(defaults | fields))
+
+
+async def gather_pool(view: View, server: Server | None = None, store: Store | None = None) -> GatheredPool:
+    gathered = await make_gatherer(view, server, store).gather_pool("lab")
+    assert gathered is not None
+    return gathered
+
+
+# --- Pools -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_that_is_gone_gives_nothing() -> None:
+    """The key outlives the object by a moment."""
+    assert await make_gatherer(View()).gather_pool("another") is None
+
+
+async def test_a_finished_probe_is_a_fresh_result_and_in_the_snapshot() -> None:
+    """It is recorded first, and decided on in the same pass."""
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(),)))
+    assert [item.job for item in gathered.fresh] == ["probe-node-1"]
+    assert gathered.snapshot.results == gathered.fresh
+    assert gathered.store_problem == ""
+    assert (gathered.snapshot.limits, gathered.snapshot.pool.name) == (LIMITS, "lab")
+
+
+async def test_a_recorded_probe_is_read_from_the_store_not_from_its_job() -> None:
+    """One log read per Job, however many passes follow."""
+    recorded = ProbeResult("probe-node-1", "node-1", at(20), make_report("probe"), job_uid="uid-probe-node-1")  # type: ignore[arg-type]  # its kind is known
+    server = Server()
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(),)), server, Store(frozenset({"uid-probe-node-1"}), (recorded,)))
+    assert (gathered.fresh, gathered.snapshot.results, server.logs_read) == ((), (recorded,), 0)
+
+
+async def test_a_probe_that_became_a_portrait_is_no_result_but_recorded_all_the_same() -> None:
+    """Killed between portrait and record, or the store was down then: nothing is lost."""
+    portrait = make_portrait("node-1", pool="lab", probe_job="probe-node-1")
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(),), own_portraits={"node-1": portrait}))
+    assert [item.job for item in gathered.fresh] == ["probe-node-1"]
+    assert gathered.snapshot.results == ()
+
+
+async def test_results_come_oldest_first() -> None:
+    """Of two probes of one node the later one must win."""
+    jobs = (make_probe_job(name="second", uid="u2", finished_at=at(25)), make_probe_job(name="first", uid="u1", finished_at=at(5)))
+    gathered = await gather_pool(View(own_jobs=jobs))
+    assert [item.job for item in gathered.snapshot.results] == ["first", "second"]
+
+
+async def test_jobs_that_measure_on_the_pools_nodes_are_in_its_snapshot_whoever_started_them() -> None:
+    """One measuring Job per node holds across pools and purposes; other nodes' Jobs do not matter."""
+    here = make_job(make_pod(), name="bench-here", annotations={"metainfer.dev/pool": "other", "metainfer.dev/node": ""})
+    pinned = make_job(name="bench-pinned-here", annotations={"metainfer.dev/pool": "other"})
+    mine = make_job(name="probe-elsewhere", annotations={"metainfer.dev/node": "node-9"})
+    elsewhere = make_job(make_pod(node="node-9"), name="elsewhere", annotations={"metainfer.dev/pool": "other", "metainfer.dev/node": "node-9"})
+    gathered = await gather_pool(View(own_jobs=(here, pinned, mine, elsewhere)))
+    assert [job.name for job in gathered.snapshot.jobs] == ["bench-here", "bench-pinned-here", "probe-elsewhere"]
+
+
+async def test_a_job_in_somebody_elses_namespace_gives_no_probe_result() -> None:
+    """Who may create Jobs in a user's namespace must not be able to forge a node's portrait."""
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(namespace="attacker"),)))
+    assert (gathered.fresh, gathered.snapshot.results) == ((), ())
+
+
+async def test_a_probe_on_a_node_that_is_gone_has_failed() -> None:
+    """Nobody will ever write its report."""
+    job = make_job(make_pod(node="node-1"), purpose="probe", namespace="operator")
+    for nodes in ((), (make_node("node-1", labels=FAMILY, ready=False),)):
+        gathered = await gather_pool(View(own_jobs=(job,), own_nodes=nodes))
+        (result,) = gathered.fresh
+        assert result.failure is not None
+        assert result.failure.reason == "NodeLost"
+
+
+async def test_without_the_store_all_that_is_still_in_jobs_is_decided_on_and_nothing_is_lost() -> None:
+    """The problem is named; logs are left alone because the same Jobs are read in every pass."""
+    server = Server(log=encode_line(make_report("probe", detail={"more": 1})))
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(),)), server, Store(down=True))
+    assert (gathered.store_problem, server.logs_read) == ("the disk is gone", 0)
+    assert [item.job for item in gathered.fresh] == ["probe-node-1"]
+    assert gathered.snapshot.results == gathered.fresh
+
+
+# --- Adaptations -----------------------------------------------------------------------------------------------------
+
+
+def make_ocr(**fields: Any) -> AdaptationFacts:
+    run = {"id": "run-1", "inputsHash": "h", "startedAt": "2026-03-01T12:00:00Z", "step": "Validating"}
+    return make_adaptation("ocr", **({"namespace": "models", "uid": "uid-ocr", "status": {"run": run}} | fields))
+
+
+async def gather(view: View, server: Server | None = None, store: Store | None = None) -> GatheredAdaptation:
+    gathered = await make_gatherer(view, server, store).gather_adaptation("models", "ocr")
+    assert gathered is not None
+    return gathered
+
+
+async def test_the_target_is_read_fresh_with_its_version() -> None:
+    """A stale cache must not lead to a write."""
+    raw = make_deployment("ocr", "models")
+    gathered = await gather(View(own_adaptations=(make_ocr(),)), Server({("Deployment", "ocr"): raw}))
+    target = gathered.snapshot.target
+    assert target is not None
+    assert (target.name, target.resource_version, target.raw) == ("ocr", raw["metadata"]["resourceVersion"], raw)
+    assert [pod.labels for pod in gathered.snapshot.target_pods] == [{"app": "ocr"}]
+
+
+async def test_an_adaptation_without_target_is_gathered_all_the_same() -> None:
+    """Its status has to say that the target is missing."""
+    gathered = await gather(View(own_adaptations=(make_ocr(),)))
+    assert (gathered.snapshot.target, gathered.snapshot.target_pods, gathered.snapshot.unread) == (None, (), {})
+
+
+async def test_peers_are_the_others_of_the_namespace() -> None:
+    """Two adaptations of one target are told apart by age."""
+    others = (make_adaptation("det", namespace="models"), make_adaptation("ocr", namespace="elsewhere"))
+    gathered = await gather(View(own_adaptations=(make_ocr(), *others)))
+    assert [(item.namespace, item.name) for item in gathered.snapshot.peers] == [("models", "det")]
+
+
+async def test_config_maps_are_those_that_the_targets_container_names() -> None:
+    """Not a sidecar's, never a Secret's; None = it does not exist."""
+    env_from = [{"configMapRef": {"name": "site"}}, {"secretRef": {"name": "keys"}}, {"configMapRef": {"name": "absent", "optional": True}}]
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "single", "key": "a"}}}]
+    containers = [make_container("server", envFrom=env_from, env=env), make_container("proxy", envFrom=[{"configMapRef": {"name": "proxy"}}])]
+    server = Server(
+        {
+            ("Deployment", "ocr"): make_deployment("ocr", "models", pod={"containers": containers}),
+            ("ConfigMap", "site"): {"data": {"BATCH": "16"}},
+            ("ConfigMap", "single"): {"data": {"a": "1"}},
+        }
+    )
+    gathered = await gather(View(own_adaptations=(make_ocr(container="server"),)), server)
+    assert gathered.snapshot.config_maps == {"site": {"BATCH": "16"}, "absent": None, "single": {"a": "1"}}
+    assert {kind for kind, _, _ in server.reads} == {"Deployment", "ConfigMap"}
+    assert {namespace for _, _, namespace in server.reads} == {"models"}
+
+
+async def test_what_may_not_be_read_is_a_fact_not_a_crash() -> None:
+    """A ConfigMap that is forbidden is not the same as one that is missing."""
+    forbidden = Forbidden(403, "Forbidden", 'configmaps "site" is forbidden')
+    containers = [make_container("server", envFrom=[{"configMapRef": {"name": "site"}}])]
+    server = Server({("Deployment", "ocr"): make_deployment("ocr", "models", pod={"containers": containers}), ("ConfigMap", "site"): forbidden})
+    gathered = await gather(View(own_adaptations=(make_ocr(),)), server)
+    assert gathered.snapshot.config_maps == {}
+    assert gathered.snapshot.unread == {"ConfigMap site": 'configmaps "site" is forbidden'}
+
+
+async def test_a_target_that_may_not_be_read_is_a_fact_too() -> None:
+    """Rights for one namespace are missing: the others go on."""
+    server = Server({("Deployment", "ocr"): Forbidden(403, "Forbidden", "no")})
+    gathered = await gather(View(own_adaptations=(make_ocr(),)), server)
+    assert (gathered.snapshot.target, gathered.snapshot.unread) == (None, {"Deployment ocr": "no"})
+
+
+async def test_an_api_server_that_fails_fails_the_pass() -> None:
+    """Half a snapshot must not be decided on."""
+    with pytest.raises(ServerUnavailable):
+        await gather(View(own_adaptations=(make_ocr(),)), Server({("Deployment", "ocr"): ServerUnavailable(503, "", "down")}))
+
+
+async def test_volumes_and_runtime_class_restrict_the_target() -> None:
+    """Where a bound volume is; None for one that is not bound yet, or can be mounted anywhere."""
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("local", "anywhere", "unbound", "absent")]
+    on_node = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}}
+    server = Server(
+        {
+            ("Deployment", "ocr"): make_deployment("ocr", "models", pod={"volumes": volumes, "runtimeClassName": "gpu"}),
+            ("PersistentVolumeClaim", "local"): {"spec": {"volumeName": "pv-1"}},
+            ("PersistentVolume", "pv-1"): {"spec": {"nodeAffinity": on_node}},
+            ("PersistentVolumeClaim", "anywhere"): {"spec": {"volumeName": "pv-2"}},
+            ("PersistentVolume", "pv-2"): {"spec": {}},
+            ("PersistentVolumeClaim", "unbound"): {"spec": {}},
+            ("RuntimeClass", "gpu"): {"metadata": {"name": "gpu"}, "scheduling": {"nodeSelector": {"gpu": "yes"}}},
+        }
+    )
+    gathered = await gather(View(own_adaptations=(make_ocr(),)), server)
+    term = NodeTerm((Requirement("kubernetes.io/hostname", "In", ("node-1",)),))
+    assert gathered.snapshot.claim_terms == {"local": (term,), "anywhere": None, "unbound": None, "absent": None}
+    assert gathered.snapshot.runtime_class == RuntimeClassFacts("gpu", {"gpu": "yes"})
+
+
+def make_run(job: str, **fields: Any) -> RunResult:
+    from tests.unit.observe.make_jobs import CANDIDATE  # noqa: PLC0415  beside its only use
+
+    defaults: dict[str, Any] = {
+        "run_id": "run-1",
+        "candidate": CANDIDATE,
+        "node": "node-1",
+        "finished_at": at(10),
+        "report": make_report(),
+        "job_uid": f"uid-{job}",
+    }
+    return RunResult(job=job, **(defaults | fields))
+
+
+async def test_runs_are_the_stores_and_the_fresh_ones_in_the_order_of_measuring() -> None:
+    """A recorded run whose Job is still there is not read twice."""
+    stored = make_run("b1", finished_at=at(10))
+    jobs = (
+        make_job(make_pod(make_ended(finished_at=at(20))), name="b2", uid="uid-b2"),
+        make_job(make_pod(make_ended(finished_at=at(10))), name="b1", uid="uid-b1"),
+    )
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=jobs), store=Store(frozenset({"uid-b1"}), runs=(stored,)))
+    assert [item.job for item in gathered.snapshot.runs] == ["b1", "b2"]
+    assert [item.job for item in gathered.fresh] == ["b2"]
+
+
+async def test_results_of_an_earlier_run_are_recorded_but_not_decided_on() -> None:
+    """The spec changed while a benchmark ran: its figures are a sample, not part of the new decision."""
+    job = make_job(make_pod(make_ended()), labels={"metainfer.dev/run": "run-0"})
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=(job,)))
+    assert [item.run_id for item in gathered.fresh if isinstance(item, RunResult)] == ["run-0"]
+    assert gathered.snapshot.runs == ()
+    assert gathered.snapshot.jobs == (job,)
+
+
+async def test_before_the_first_run_there_is_nothing_to_look_for() -> None:
+    """A new adaptation has no run yet."""
+    gathered = await gather(View(own_adaptations=(make_ocr(status={}),)), store=Store(runs=(make_run("b1"),)))
+    assert (gathered.snapshot.runs, gathered.snapshot.profile) == ((), None)
+
+
+async def test_a_fresh_profile_beats_the_failure_before_it() -> None:
+    """The retry's portrait counts."""
+    failed = ProfileResult("p1", at(5), run_id="run-1", job_uid="uid-p1")
+    job = make_job(make_pod(make_ended("profile")), purpose="profile", name="p2")
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=(job,)), store=Store(profile=failed))
+    assert gathered.snapshot.profile is not None
+    assert gathered.snapshot.profile.job == "p2"
+
+
+async def test_jobs_of_others_are_in_the_snapshot_but_give_no_results() -> None:
+    """They count against the caps; their reports belong to their own passes, and a foreign namespace cannot forge one."""
+    other = make_job(make_pod(make_ended()), name="other", labels={"metainfer.dev/adaptation-uid": "uid-other"})
+    forged = make_job(make_pod(make_ended()), name="forged", namespace="attacker")
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=(other, forged)))
+    assert gathered.snapshot.jobs == (other, forged)
+    assert (gathered.fresh, gathered.snapshot.runs) == ((), ())
+
+
+async def test_without_the_store_an_adaptation_still_sees_what_is_in_its_jobs() -> None:
+    """A decision is put off or taken by the caller; nothing is hidden from it."""
+    jobs = (make_failed_job(reason="DeadlineExceeded", name="b1"), make_job(make_pod(make_ended()), name="b2", uid="uid-b2"))
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=jobs), store=Store(down=True))
+    assert gathered.store_problem == "the disk is gone"
+    assert sorted(item.job for item in gathered.fresh) == ["b1", "b2"]
+    assert sorted(item.job for item in gathered.snapshot.runs) == ["b1", "b2"]
+
+
+def test_the_family_of_the_builders_takes_the_node_of_the_builders() -> None:
+    """Else every test about members would pass for the wrong reason."""
+    assert make_family("ort-cpu").selector.match_labels == FAMILY

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.observe.make_jobs import (
+    CANDIDATE,
+    NAMESPACE,
+    NOON,
+    at,
+    make_ended,
+    make_failed_job,
+    make_job,
+    make_pod,
+    make_report,
+    make_state,
+)
+
+from metainfer.decide.facts import JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.kube.errors import Forbidden, NotFound
+from metainfer.kube.kinds import EVENT, Kind
+from metainfer.observe.reports import LOG_LIMIT_BYTES, AnyResult, Moment, find_ending, read_result
+from metainfer_probe.contract import BenchReport, Failure, Report, encode_line, encode_summary
+
+SOON, LATER = Moment(at(30), 60.0), Moment(at(61), 60.0)
+
+
+class Cluster:
+    """What a result may be read from: one log and some Events."""
+
+    def __init__(self, log: str | Exception = "", events: list[dict[str, Any]] | None = None) -> None:
+        self.log, self.events, self.asked = log, events or [], list[Any]()
+
+    async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
+        self.asked.append((namespace, name, container, tail_lines, limit_bytes))
+        if isinstance(self.log, Exception):
+            raise self.log
+        return self.log
+
+    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+        self.asked.append((kind, namespace, field_selector))
+        return self.events, "1"
+
+
+async def read(job: JobFacts, cluster: Cluster | None = None, moment: Moment = LATER) -> AnyResult:
+    ending = find_ending(job, moment)
+    assert ending is not None
+    result = await read_result(job, ending, cluster or Cluster(NotFound(404, "NotFound", "no log")))
+    assert result is not None
+    return result
+
+
+async def failure_of(job: JobFacts, moment: Moment = LATER, cluster: Cluster | None = None) -> Failure:
+    result = await read(job, cluster, moment)
+    assert result.report is None
+    assert result.failure is not None
+    return result.failure
+
+
+# --- A report that can be believed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("purpose", "want"), [("probe", ProbeResult), ("profile", ProfileResult), ("bench", RunResult)])
+async def test_the_summary_alone_is_a_whole_result(purpose: str, want: type[AnyResult]) -> None:
+    """A lost log means less detail, never a failure."""
+    result = await read(make_job(make_pod(make_ended(purpose)), purpose=purpose))
+    assert isinstance(result, want)
+    assert result.report == make_report(purpose)
+    assert (result.failure, result.finished_at, result.job, result.job_uid) == (None, at(60), f"mi-{purpose}-1", f"uid-{purpose}")
+
+
+async def test_candidate_node_and_run_come_from_the_job() -> None:
+    """The report says what was measured; the Job says for whom."""
+    result = await read(make_job(make_pod(make_ended())))
+    assert isinstance(result, RunResult)
+    assert (result.candidate, result.node, result.run_id) == (CANDIDATE, "node-1", "run-1")
+    profile = await read(make_job(make_pod(make_ended("profile")), purpose="profile"))
+    assert isinstance(profile, ProfileResult)
+    assert (profile.run_id, profile.node) == ("run-1", "node-1")
+
+
+async def test_the_log_adds_detail() -> None:
+    """One line is read, from the probe container only, and not without a limit."""
+    full = make_report(detail={"quantiles_us": [1, 2, 3]})
+    cluster = Cluster(encode_line(full) + "\n")
+    assert (await read(make_job(make_pod(make_ended(report=make_report()))), cluster)).report == full
+    assert cluster.asked == [(NAMESPACE, "job-abcde", "probe", 1, LOG_LIMIT_BYTES)]
+
+
+async def test_a_log_may_say_more_than_a_summary_that_had_to_be_shortened() -> None:
+    """Lists cut to fit into the termination message are whole in the log."""
+    whole = make_report("profile", notes=("one", "two", "three"))
+    short = make_report("profile", notes=("one",))
+    result = await read(make_job(make_pod(make_ended("profile", report=short)), purpose="profile"), Cluster(encode_line(whole)))
+    assert result.report == whole
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param(encode_line(make_report(p25_ratio_permille=1)), id="another figure"),
+        pytest.param(encode_line(make_report(digest="cd" * 32)), id="another model"),
+        pytest.param(encode_line(make_report("profile")), id="another kind"),
+        pytest.param(encode_line(make_report("profile", notes=())), id="a shorter list than the summary has"),
+        pytest.param(encode_line(make_report())[:80], id="cut off"),
+        pytest.param("Traceback (most recent call last):", id="not a report"),
+        pytest.param("", id="empty"),
+        pytest.param(Forbidden(403, "Forbidden", "pods/log"), id="may not be read"),
+    ],
+)
+async def test_the_summary_wins_over_a_log_that_does_not_agree(log: str | Exception) -> None:
+    """Only the summary has a checksum."""
+    assert (await read(make_job(make_pod(make_ended())), Cluster(log))).report == make_report()
+
+
+async def test_a_report_that_carries_a_failure_is_a_report() -> None:
+    """What the probe itself found out needs no guess from the pod."""
+    broken = make_report("profile", failure=Failure(reason="NotOnnx", message="a Git LFS pointer"))
+    state = make_ended("profile", report=broken, exit_code=3, terminated_reason="Error")
+    result = await read(make_failed_job(make_pod(state, phase="Failed"), purpose="profile"))
+    assert (result.report, result.failure) == (broken, None)
+
+
+async def test_the_report_is_read_when_the_container_has_ended_though_a_sidecar_keeps_the_job_alive() -> None:
+    """A mesh proxy in the pod runs for ever: neither pod nor Job ever finish."""
+    pod = make_pod(make_ended(), states=(make_state(name="istio-proxy"), make_ended()))
+    job = make_job(pod)
+    assert not job.finished
+    assert (await read(job)).report == make_report()
+
+
+async def test_a_report_survives_what_happens_to_its_pod_afterwards() -> None:
+    """A kubelet restart can turn a finished pod with a card into UnexpectedAdmissionError: the report still counts."""
+    pod = make_pod(make_ended(), phase="Failed", reason="UnexpectedAdmissionError", message="Allocate failed")
+    assert (await read(make_failed_job(pod))).report == make_report()
+
+
+async def test_of_several_pods_the_one_with_a_report_counts() -> None:
+    """A pod lost before its container started was replaced."""
+    lost = make_pod(name="job-1", phase="Failed", reason="NodeLost", node="node-9")
+    assert (await read(make_job(lost, make_pod(make_ended(), name="job-2"), lost))).report == make_report()
+
+
+# --- Not over yet ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "moment"),
+    [
+        pytest.param(make_job(make_pod(make_state())), LATER, id="the container runs, however long"),
+        pytest.param(make_job(make_pod(phase="Pending", node=None, unschedulable="0/5 nodes")), SOON, id="pending, in its allowance"),
+        pytest.param(make_job(make_pod(make_state(waiting_reason="ErrImagePull"), phase="Pending")), SOON, id="the first pull failed"),
+        pytest.param(make_job(), SOON, id="no pod yet"),
+        pytest.param(make_job(suspended=True, started_at=None), LATER, id="suspended by a queue: it has not begun"),
+        pytest.param(make_job(started_at=at(20)), LATER, id="let go by the queue 41 s ago, created long before"),
+    ],
+)
+def test_a_job_that_may_still_report_has_no_ending(job: JobFacts, moment: Moment) -> None:
+    """Nothing is called a failure early."""
+    assert find_ending(job, moment) is None
+
+
+# --- Failures, each under its own name -------------------------------------------------------------------------------
+
+
+def pending(**fields: Any) -> PodFacts:
+    return make_pod(**({"phase": "Pending"} | fields))
+
+
+def failed(state: Any = None, **fields: Any) -> PodFacts:
+    return make_pod(state, **({"phase": "Failed"} | fields))
+
+
+FAILURES = [
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="ImagePullBackOff", waiting_message='Back-off pulling image "probe:1"'))),
+        ("ImagePullFailed", True, 'pulling image "probe:1"'),
+        id="the image cannot be pulled",
+    ),
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="InvalidImageName", waiting_message="couldn't parse image name"))),
+        ("ImagePullFailed", False, "couldn't parse"),
+        id="the image name is none",
+    ),
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="ErrImageNeverPull"))),
+        ("ImagePullFailed", True, "ErrImageNeverPull"),
+        id="the image is not on the node and may not be pulled",
+    ),
+    pytest.param(
+        make_failed_job(failed(make_state(terminated_reason="StartError", exit_code=128, termination_message="exec format error"))),
+        ("StartFailed", False, "exec format error"),
+        id="an image for another architecture",
+    ),
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="CreateContainerConfigError", waiting_message="container has runAsNonRoot and image has non-numeric user"))),
+        ("StartFailed", False, "non-numeric user"),
+        id="the container cannot be made",
+    ),
+    pytest.param(
+        make_failed_job(failed(make_state(terminated_reason="OOMKilled", exit_code=137))),
+        ("OutOfMemory", False, "memory limit of 512 MiB"),
+        id="killed at its memory limit",
+    ),
+    pytest.param(
+        make_failed_job(failed(reason="Evicted", message="The node was low on resource: ephemeral-storage.")),
+        ("Evicted", False, "low on resource: ephemeral-storage"),
+        id="evicted",
+    ),
+    pytest.param(
+        make_failed_job(failed(reason="UnexpectedAdmissionError", message="Allocate failed: GPU is lost")),
+        ("CardRefused", True, "GPU is lost"),
+        id="the device plugin refused the card",
+    ),
+    pytest.param(
+        make_failed_job(failed(reason="OutOfnvidia.com/gpu", message="Node didn't have enough resource: nvidia.com/gpu")),
+        ("CardRefused", True, "OutOfnvidia.com/gpu"),
+        id="the card was gone when the pod came",
+    ),
+    pytest.param(
+        make_failed_job(failed(reason="NodeAffinity", message="Predicate NodeAffinity failed")),
+        ("PodRejected", True, "Predicate NodeAffinity failed"),
+        id="refused by the kubelet for another reason",
+    ),
+    pytest.param(make_failed_job(failed(reason="NodeLost")), ("NodeLost", True, "node node-1 was lost"), id="lost with its node, by the pod's word"),
+    pytest.param(
+        make_failed_job(failed(disruption="DeletionByTaintManager")), ("NodeLost", True, "node node-1 was lost"), id="taken away because its node is unreachable"
+    ),
+    pytest.param(
+        make_failed_job(failed(disruption="PreemptionByScheduler", message="preempting to accommodate")),
+        ("Disrupted", True, "PreemptionByScheduler"),
+        id="preempted by somebody more important",
+    ),
+    pytest.param(make_failed_job(reason="DeadlineExceeded"), ("DeadlineExceeded", True, "words about DeadlineExceeded"), id="out of time, its pod is gone"),
+    pytest.param(
+        make_job(pending(node=None, unschedulable="0/5 nodes are available: 5 Insufficient metainfer.dev/card.")),
+        ("Unschedulable", True, "5 Insufficient metainfer.dev/card"),
+        id="no place, in the scheduler's words",
+    ),
+    pytest.param(make_job(pending()), ("NotStarted", True, "its container was not started"), id="bound to a node that does nothing with it"),
+    pytest.param(make_job(), ("NotStarted", True, "made no pod"), id="no pod and nobody says why"),
+    pytest.param(make_failed_job(), ("PodDisappeared", True, "its pod is gone"), id="the pod was deleted"),
+    pytest.param(make_failed_job(failed(make_state(exit_code=1, terminated_reason="Error"))), ("ReportMissing", True, "exit code 1"), id="it left nothing"),
+    pytest.param(
+        make_failed_job(failed(make_state(exit_code=139, termination_message="Segmentation fault"))), ("ReportGarbled", True, "exit code 139"), id="it left no report"
+    ),
+    pytest.param(
+        make_job(make_pod(make_ended(report=make_report("profile")))), ("ReportGarbled", True, "a profile report from a Job with purpose bench"), id="another kind"
+    ),
+    pytest.param(
+        make_job(make_pod(make_ended(termination_message=encode_summary(make_report()).replace('"v":1', '"v":2')))),
+        ("ReportVersion", False, "contract version 2"),
+        id="an image of another version",
+    ),
+    pytest.param(
+        make_job(make_pod(make_ended(termination_message=encode_summary(make_report()).replace("700", "100")))),
+        ("ReportChecksum", True, "checksum"),
+        id="altered on its way",
+    ),
+    pytest.param(
+        make_job(make_pod(make_ended(termination_message=encode_summary(make_report())[:60]))), ("ReportGarbled", True, "60 characters"), id="cut off"
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "want"), FAILURES)
+async def test_each_way_to_fail_has_its_own_reason(job: JobFacts, want: tuple[str, bool, str]) -> None:
+    """Reason, whether a retry can help, and words that name the thing."""
+    reason, retryable, words = want
+    failure = await failure_of(job)
+    assert (failure.reason, failure.retryable) == (reason, retryable)
+    assert words in failure.message
+    assert job.name in failure.message
+
+
+async def test_a_node_that_is_not_ready_is_lost_though_its_pod_still_says_running() -> None:
+    """An unreachable kubelet reports nothing: pod and Job look alive for minutes."""
+    job = make_job(make_pod(make_state()))
+    assert (await failure_of(job, replace(SOON, lost_nodes={"node-1"}))).reason == "NodeLost"
+
+
+async def test_a_lost_node_does_not_take_a_report_with_it() -> None:
+    """What was reported before the node went counts."""
+    result = await read(make_job(make_pod(make_ended())), moment=replace(SOON, lost_nodes={"node-1"}))
+    assert result.report == make_report()
+
+
+async def test_a_quota_refusal_gives_the_numbers() -> None:
+    """The Job controller's newest Event is the only place that says why there is no pod."""
+    words = 'pods "mi-bench-1-x" is forbidden: exceeded quota: team, requested: limits.cpu=4, used: limits.cpu=10, limited: limits.cpu=12'
+    events = [{"message": "older", "lastTimestamp": "2026-03-01T12:00:00Z"}, {"message": words, "lastTimestamp": "2026-03-01T12:00:40Z"}]
+    cluster = Cluster(events=events)
+    failure = await failure_of(make_job(active=0), cluster=cluster)
+    assert (failure.reason, failure.retryable) == ("QuotaExceeded", True)
+    assert "used: limits.cpu=10, limited: limits.cpu=12" in failure.message
+    assert cluster.asked == [(EVENT, NAMESPACE, "involvedObject.uid=uid-bench,reason=FailedCreate")]
+
+
+async def test_an_admission_refusal_is_not_retried() -> None:
+    """A rule that says no says no again."""
+    cluster = Cluster(events=[{"message": "violates PodSecurity", "eventTime": "2026-03-01T12:00:40Z"}])
+    failure = await failure_of(make_job(active=0), cluster=cluster)
+    assert (failure.reason, failure.retryable) == ("PodRefused", False)
+
+
+async def test_the_time_of_a_failure_is_when_the_job_ended_not_when_it_was_read() -> None:
+    """The same Job read twice gives the same result."""
+    job = make_failed_job(reason="DeadlineExceeded")
+    first, second = await read(job, moment=LATER), await read(job, moment=Moment(at(900), 60.0))
+    assert first == second
+    assert first.finished_at == at(90)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(make_job(make_pod(make_ended()), annotations={"metainfer.dev/candidate": "{"}), id="no candidate that can be read"),
+        pytest.param(make_job(make_pod(make_ended("probe")), purpose="probe", annotations={"metainfer.dev/node": ""}), id="a probe of no node"),
+    ],
+)
+async def test_a_job_that_is_not_ours_after_all_is_no_result(job: JobFacts) -> None:
+    """Labels alone make no measurement."""
+    ending = find_ending(job, LATER)
+    assert ending is not None
+    assert await read_result(job, ending, Cluster()) is None
+
+
+async def test_without_detail_the_log_is_left_alone() -> None:
+    """While the store is down the same Jobs are read in every pass."""
+    job, cluster = make_job(make_pod(make_ended())), Cluster("never read")
+    ending = find_ending(job, LATER)
+    assert ending is not None
+    result = await read_result(job, ending, cluster, detail=False)
+    assert result is not None
+    assert (result.report, cluster.asked) == (make_report(), [])
+
+
+def test_reports_of_the_builders_are_what_they_say() -> None:
+    """The builders above make three kinds, and noon is noon."""
+    report: Report = make_report("bench")
+    assert isinstance(report, BenchReport)
+    assert at(0) == NOON
