@@ -60,7 +60,7 @@ def make_run(job: str = "mi-bench-1", **fields: Any) -> RunResult:
         "report": make_bench_report(),
         "job_uid": f"uid-{job}",
     }
-    return RunResult(job=job, **(known | fields))
+    return RunResult(job=job, **({"job_uid": f"uid-{job}"} | known | fields))
 
 
 def make_profile(job: str = "mi-profile-1", **fields: Any) -> ProfileResult:
