@@ -1,0 +1,1 @@
+"""Writes: Jobs, node labels, portraits, our fields on targets, Events, status. Carries out what was decided, decides nothing."""
