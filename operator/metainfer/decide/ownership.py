@@ -62,13 +62,18 @@ def holders(target: TargetFacts, path: Path) -> str:
 def owned_by_us(target: TargetFacts, path: Path) -> bool:
     """Whether our own apply owns the field; of a list item (an env entry) the item itself, not only parts of it."""
     found = [_subtree(item.fields, path) for item in target.managed if (item.manager, item.operation) == (FIELD_MANAGER, "Apply")]
-    return any(part is not None and ("." in part or not path[-1].startswith("k:")) for part in found)
+    return any(part is not None and (_is_whole(part) or not path[-1].startswith("k:")) for part in found)
 
 
 def others_hold_parts_only(target: TargetFacts, path: Path) -> bool:
     """Whether every other manager has only parts of the list item: leaving it out of our apply would delete theirs too."""
     others = [found for item in target.managed if item.manager != FIELD_MANAGER and (found := _subtree(item.fields, path)) is not None]
-    return bool(others) and all("." not in found for found in others)
+    return bool(others) and not any(map(_is_whole, others))
+
+
+def _is_whole(part: Mapping[str, Any]) -> bool:
+    """FieldsV1: ``.`` is the item itself, and so is a leaf (two env entries of one name are written like that)."""
+    return "." in part or not part
 
 
 def _subtree(tree: Mapping[str, Any], path: Path) -> Mapping[str, Any] | None:
