@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.unit.decide.make_facts import CARD, GIB, make_container, make_node, make_template
 
 from metainfer.decide.facts import NodeFacts, NodeTerm, PodTemplateFacts, Requirement, RuntimeClassFacts, Taint, Toleration
 from metainfer.decide.restrictions import eligible_nodes
-from tests.unit.decide.make_facts import CARD, GIB, make_container, make_node, make_template
 
 GPU = "nvidia.com/gpu"
 ZONE = "topology.kubernetes.io/zone"
@@ -242,28 +242,26 @@ def test_an_affinity_term_for_other_nodes_vouches_for_nothing() -> None:
 
 
 def test_the_owners_restriction_is_named_before_a_passing_state() -> None:
-    """A node that is not allowed anyway is not reported as 'not ready' now and then."""
-    node = make_node("n1", ready=False, unschedulable=True, architecture="arm64", taints=(Taint("k", "", "NoSchedule"),))
-    template = make_template(make_container(requests={"cpu": 64_000}), node_selector={"room": "a"}, required_terms=(), claims=("c",), runtime_class="r")
-    claims = {"c": ()}
-    order = []
-    for change in (
-        {},
-        {"runtime_class": RuntimeClassFacts("r", {"x": "y"})},
-        {"runtime_class": RuntimeClassFacts("r")},
-    ):
-        order.append(excluded(template, node, claim_terms=claims, **change)["n1"])
-    open_template = make_template(make_container(requests={"cpu": 64_000}), required_terms=(), claims=("c",))
-    order.append(excluded(open_template, node, claim_terms=claims)["n1"])
-    free_template = make_template(make_container(requests={"cpu": 64_000}), claims=("c",))
-    order.append(excluded(free_template, node, claim_terms=claims)["n1"])
-    order.append(excluded(free_template, node)["n1"])
-    order.append(excluded(free_template, node, running_architectures=("arm64",))["n1"])
-    ready = make_node("n1", unschedulable=True, conditions={"DiskPressure": "True"}, taints=node.taints)
-    order.append(excluded(free_template, ready)["n1"])
-    order.append(excluded(free_template, make_node("n1", unschedulable=True, taints=node.taints))["n1"])
-    order.append(excluded(free_template, make_node("n1", taints=node.taints))["n1"])
-    order.append(excluded(free_template, make_node("n1"))["n1"])
+    """A node that is not allowed anyway is not reported as 'not ready' now and then: each step takes the first obstacle away."""
+    big = make_container(requests={"cpu": 64_000})
+    bound = make_template(big, node_selector={"room": "a"}, required_terms=(), claims=("c",), runtime_class="r")
+    narrow, roomy = make_template(big, required_terms=(), claims=("c",)), make_template(big, claims=("c",))
+    taints = (Taint("k", "", "NoSchedule"),)
+    down = make_node("n1", ready=False, unschedulable=True, architecture="arm64", taints=taints)
+    steps: list[tuple[PodTemplateFacts, NodeFacts, dict[str, Any]]] = [
+        (bound, down, {}),
+        (bound, down, {"runtime_class": RuntimeClassFacts("r", {"x": "y"})}),
+        (bound, down, {"runtime_class": RuntimeClassFacts("r")}),
+        (narrow, down, {}),
+        (roomy, down, {}),
+        (roomy, down, {"claim_terms": {}}),
+        (roomy, down, {"claim_terms": {}, "running_architectures": ("arm64",)}),
+        (roomy, make_node("n1", unschedulable=True, conditions={"DiskPressure": "True"}, taints=taints), {"claim_terms": {}}),
+        (roomy, make_node("n1", unschedulable=True, taints=taints), {"claim_terms": {}}),
+        (roomy, make_node("n1", taints=taints), {"claim_terms": {}}),
+        (roomy, make_node("n1"), {"claim_terms": {}}),
+    ]
+    order = [excluded(template, node, **({"claim_terms": {"c": ()}} | more))["n1"] for template, node, more in steps]
     assert order == [
         "RuntimeClassMissing",
         "RuntimeClassMismatch",

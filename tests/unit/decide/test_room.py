@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.decide.make_facts import CARD, make_container, make_node, make_target, make_template
 
 from metainfer.decide.room import cards_requested, find_no_room, pod_requests, target_resource_allows
-from tests.unit.decide.make_facts import CARD, make_container, make_node, make_target, make_template
 
 GPU = "nvidia.com/gpu"
 DETECTOR = make_template(make_container("detector", limits={GPU: 1}), one_per_host=True)

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.decide.make_facts import CARD, LONG_AGO, make_adaptation, make_container, make_family, make_pool, make_snapshot, make_target, make_template
 
 from metainfer.decide.facts import PodTemplateFacts
 from metainfer.decide.target import SEVERITY, check_target, find_container, find_target_problems
-from tests.unit.decide.make_facts import CARD, LONG_AGO, make_adaptation, make_container, make_family, make_pool, make_snapshot, make_target, make_template
 
 GPU = "nvidia.com/gpu"
 
