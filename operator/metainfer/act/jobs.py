@@ -132,7 +132,7 @@ def _container(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
 
 def build_arguments(action: CreateJob) -> list[str]:
     """The probe's command line. Every ``$`` is doubled: the kubelet expands ``$(NAME)`` in arguments and turns ``$$`` into ``$``."""
-    arguments = [action.request.kind, "--request", action.request.model_dump_json(exclude_defaults=True).replace("$", "$$")]
+    arguments = [action.request.kind, "--request", action.request.model_dump_json().replace("$", "$$")]
     return [*arguments, "--volume", MODEL_MOUNT] if action.volume is not None else arguments
 
 

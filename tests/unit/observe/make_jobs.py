@@ -71,11 +71,5 @@ def make_job(*pods: PodFacts, purpose: str = "bench", **fields: Any) -> JobFacts
 
 def make_failed_job(*pods: PodFacts, reason: str = "BackoffLimitExceeded", **fields: Any) -> JobFacts:
     """A Job that its controller gave up, at 90 s."""
-    known: dict[str, Any] = {
-        "condition": "Failed",
-        "condition_reason": reason,
-        "condition_message": f"words about {reason}",
-        "finished_at": at(90),
-        "active": 0,
-    }
-    return make_job(*pods, **(known | fields))
+    known: dict[str, Any] = {"condition": "Failed", "condition_reason": reason, "condition_message": f"words about {reason}", "finished_at": at(90)}
+    return make_job(*pods, **({"active": 0} | known | fields))

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - the fakes have the methods of the protocols they stand for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_adaptation, make_family, make_node, make_pool, make_portrait, make_target
 from tests.unit.decide.make_facts import make_pod as make_card_pod
-from tests.unit.observe.make_jobs import at, make_ended, make_failed_job, make_job, make_pod, make_report
+from tests.unit.observe.make_jobs import CANDIDATE, at, make_ended, make_failed_job, make_job, make_pod, make_report
 from tests.unit.watch.make_raw import make_container, make_deployment
 
 from metainfer.decide.facts import (
@@ -326,26 +327,14 @@ async def test_volumes_and_runtime_class_restrict_the_target() -> None:
 
 
 def make_run(job: str, **fields: Any) -> RunResult:
-    from tests.unit.observe.make_jobs import CANDIDATE  # noqa: PLC0415  beside its only use
-
-    defaults: dict[str, Any] = {
-        "run_id": "run-1",
-        "candidate": CANDIDATE,
-        "node": "node-1",
-        "finished_at": at(10),
-        "report": make_report(),
-        "job_uid": f"uid-{job}",
-    }
-    return RunResult(job=job, **(defaults | fields))
+    defaults: dict[str, Any] = {"run_id": "run-1", "candidate": CANDIDATE, "node": "node-1", "finished_at": at(10), "report": make_report()}
+    return RunResult(job=job, job_uid=f"uid-{job}", **(defaults | fields))
 
 
 async def test_runs_are_the_stores_and_the_fresh_ones_in_the_order_of_measuring() -> None:
     """A recorded run whose Job is still there is not read twice."""
     stored = make_run("b1", finished_at=at(10))
-    jobs = (
-        make_job(make_pod(make_ended(finished_at=at(20))), name="b2", uid="uid-b2"),
-        make_job(make_pod(make_ended(finished_at=at(10))), name="b1", uid="uid-b1"),
-    )
+    jobs = tuple(make_job(make_pod(make_ended(finished_at=at(second))), name=name, uid=f"uid-{name}") for second, name in ((20, "b2"), (10, "b1")))
     gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=jobs), store=Store(frozenset({"uid-b1"}), runs=(stored,)))
     assert [item.job for item in gathered.snapshot.runs] == ["b1", "b2"]
     assert [item.job for item in gathered.fresh] == ["b2"]

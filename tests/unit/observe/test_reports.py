@@ -194,7 +194,7 @@ FAILURES = [
         id="an image for another architecture",
     ),
     pytest.param(
-        make_job(pending(state=make_state(waiting_reason="CreateContainerConfigError", waiting_message="container has runAsNonRoot and image has non-numeric user"))),
+        make_job(pending(state=make_state(waiting_reason="CreateContainerConfigError", waiting_message="image has non-numeric user"))),
         ("StartFailed", False, "non-numeric user"),
         id="the container cannot be made",
     ),
@@ -225,7 +225,7 @@ FAILURES = [
     ),
     pytest.param(make_failed_job(failed(reason="NodeLost")), ("NodeLost", True, "node node-1 was lost"), id="lost with its node, by the pod's word"),
     pytest.param(
-        make_failed_job(failed(disruption="DeletionByTaintManager")), ("NodeLost", True, "node node-1 was lost"), id="taken away because its node is unreachable"
+        make_failed_job(failed(disruption="DeletionByTaintManager")), ("NodeLost", True, "node node-1 was lost"), id="its node is unreachable"
     ),
     pytest.param(
         make_failed_job(failed(disruption="PreemptionByScheduler", message="preempting to accommodate")),
@@ -243,10 +243,10 @@ FAILURES = [
     pytest.param(make_failed_job(), ("PodDisappeared", True, "its pod is gone"), id="the pod was deleted"),
     pytest.param(make_failed_job(failed(make_state(exit_code=1, terminated_reason="Error"))), ("ReportMissing", True, "exit code 1"), id="it left nothing"),
     pytest.param(
-        make_failed_job(failed(make_state(exit_code=139, termination_message="Segmentation fault"))), ("ReportGarbled", True, "exit code 139"), id="it left no report"
+        make_failed_job(failed(make_state(exit_code=139, termination_message="Segmentation fault"))), ("ReportGarbled", True, "exit code 139"), id="only words"
     ),
     pytest.param(
-        make_job(make_pod(make_ended(report=make_report("profile")))), ("ReportGarbled", True, "a profile report from a Job with purpose bench"), id="another kind"
+        make_job(make_pod(make_ended(report=make_report("profile")))), ("ReportGarbled", True, "report from a Job with purpose bench"), id="another kind"
     ),
     pytest.param(
         make_job(make_pod(make_ended(termination_message=encode_summary(make_report()).replace('"v":1', '"v":2')))),
