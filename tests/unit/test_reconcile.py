@@ -1,0 +1,180 @@
+"""The order of a pass: record before deciding, claim before acting, one pass at a time where Jobs are started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pytest
+from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_node, make_pool
+from tests.unit.decide.test_adaptation import make_world
+
+from metainfer.act.events import ObjectRef
+from metainfer.act.execute import Outcome
+from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
+from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
+from metainfer.decide.conditions import find_condition
+from metainfer.decide.facts import AdaptationFacts, JobFacts, MeasuringLimits, PoolFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent
+from metainfer.kube.errors import Conflict, FieldOwner
+from metainfer.observe.gather import GatheredAdaptation, GatheredPool
+from metainfer.predict.physics import PhysicsPredictor
+from metainfer.reconcile import REFUSED_RETRY_SECONDS, STORE_RETRY_SECONDS, Reconciler, Request
+from metainfer_probe.contract import Failure
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+POOL = Request("pool", "", "cards")
+
+
+@dataclass
+class Cluster:
+    """Gathers, records and writes in memory; keeps a journal of what was called in which order."""
+
+    pool: GatheredPool | None = None
+    adaptation: GatheredAdaptation | None = None
+    journal: list[str] = field(default_factory=list)
+    statuses: list[AcceleratorPoolStatus | ModelAdaptationStatus] = field(default_factory=list)
+    outcome: Outcome | None = None
+    lost_race: bool = False
+
+    async def gather_pool(self, name: str) -> GatheredPool | None:
+        """What was put there."""
+        await asyncio.sleep(0)
+        self.journal.append(f"gather {name}")
+        return self.pool
+
+    async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:
+        """What was put there."""
+        self.journal.append(f"gather {namespace}/{name}")
+        return self.adaptation
+
+    async def record_probe(self, pool: str, result: ProbeResult) -> bool:
+        """Journal only."""
+        self.journal.append(f"record {pool} {result.job}")
+        return True
+
+    async def record_profile(self, adaptation_uid: str, result: ProfileResult) -> bool:
+        """Journal only."""
+        self.journal.append(f"record {adaptation_uid} {result.job}")
+        return True
+
+    async def record_run(self, adaptation_uid: str, result: RunResult) -> bool:
+        """Journal only."""
+        self.journal.append(f"record {adaptation_uid} {result.job}")
+        return True
+
+    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> None:
+        """The claim; may lose the race."""
+        if self.lost_race:
+            raise Conflict(409, "Conflict", f"{facts.name} was modified")
+        self.journal.append("claim")
+        self.statuses.append(status)
+
+    async def write_adaptation_status(self, facts: AdaptationFacts, status: ModelAdaptationStatus) -> AdaptationFacts:
+        """The claim."""
+        self.journal.append("claim")
+        self.statuses.append(status)
+        return replace(facts, status=status)
+
+    async def execute(self, actions: Sequence[Action], involved: ObjectRef) -> Sequence[Outcome]:
+        """Started Jobs are in the cluster at once, as ``remember`` puts them into the cache."""
+        outcomes = []
+        for action in actions:
+            await asyncio.sleep(0)
+            self.journal.append(f"{type(action).__name__} {getattr(action, 'node', None) or getattr(action, 'reason', involved.kind)}")
+            if isinstance(action, CreateJob) and self.outcome is None and self.pool is not None:
+                job = JobFacts(action.namespace, action.name, "uid", action.labels, action.annotations, created_at=NOW, active=1)
+                snapshot = self.pool.snapshot
+                self.pool = replace(self.pool, snapshot=replace(snapshot, jobs=(*snapshot.jobs, job)))
+            mine = self.outcome is not None and isinstance(action, CreateJob | ApplyTarget)
+            outcomes.append(replace(self.outcome, action=action) if mine and self.outcome is not None else Outcome(action, "Done"))
+        return outcomes
+
+
+def make_cluster(**fields: object) -> Cluster:
+    """One pool with one unmeasured node, one measuring Job at a time."""
+    node = make_node("n0", labels={FAMILY_LABEL_OF_VENDOR: "ort-cpu"})
+    other = make_node("n1", labels={FAMILY_LABEL_OF_VENDOR: "ort-cpu"})
+    pool = make_pool(spec={"limits": {"max_concurrent_measurements": 1}})
+    result = ProbeResult("mi-probe-old", "n9", NOW, failure=Failure(reason="NodeLost", message="gone"))
+    snapshot = PoolSnapshot(pool, (pool,), (node, other), (), {}, (), (result,), MeasuringLimits(probe_image="probe:1"))
+    return Cluster(pool=GatheredPool(snapshot, (result,)), **fields)  # type: ignore[arg-type]  # test builder
+
+
+def make_reconciler(cluster: Cluster) -> Reconciler:
+    """A reconciler whose every side is the given cluster."""
+    return Reconciler(cluster, cluster, cluster, PhysicsPredictor())
+
+
+async def test_results_are_kept_before_the_claim_and_the_claim_comes_before_every_effect() -> None:
+    """Killed anywhere, nothing is lost and nothing was done that the status does not know of."""
+    cluster = make_cluster()
+    await make_reconciler(cluster).reconcile(POOL, NOW)
+    steps = [step.split()[0] for step in cluster.journal]
+    effects = [index for index, step in enumerate(steps) if step in ("CreateJob", "WriteNodeLabels", "EmitEvent")]
+    assert steps.index("record") < steps.index("claim")
+    assert effects
+    assert steps.index("claim") < min(effects)
+
+
+async def test_passes_at_the_same_time_do_not_break_a_cap() -> None:
+    """Ten passes at once over a pool that allows one measuring Job start one."""
+    cluster = make_cluster()
+    reconciler = make_reconciler(cluster)
+    await asyncio.gather(*(reconciler.reconcile(POOL, NOW) for _ in range(10)))
+    assert sum(step.startswith("CreateJob") for step in cluster.journal) == 1
+
+
+async def test_a_lost_race_for_the_status_has_no_effect() -> None:
+    """409 on the claim: drop the pass."""
+    cluster = make_cluster(lost_race=True)
+    with pytest.raises(Conflict):
+        await make_reconciler(cluster).reconcile(POOL, NOW)
+    assert not [step for step in cluster.journal if step.startswith("CreateJob")]
+
+
+async def test_an_object_that_is_gone_is_no_work() -> None:
+    """Deleted between event and pass."""
+    cluster = Cluster()
+    assert (await make_reconciler(cluster).reconcile(POOL, NOW)).requeue_after_seconds is None
+    assert cluster.statuses == []
+
+
+async def test_without_the_store_the_pass_is_put_off() -> None:
+    """Reports wait in their Jobs."""
+    cluster = make_cluster()
+    assert cluster.pool is not None
+    cluster.pool = replace(cluster.pool, store_problem="disk full")
+    assert (await make_reconciler(cluster).reconcile(POOL, NOW)).requeue_after_seconds == STORE_RETRY_SECONDS
+    assert cluster.statuses == []
+
+
+async def test_a_refused_job_is_told_and_tried_again_later() -> None:
+    """Quota: only somebody else can cure it, so the next try is not at once."""
+    refused = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="QuotaExceeded", message="exceeded quota: cards, used 4 of 4"))
+    cluster = make_cluster(outcome=refused)
+    result = await make_reconciler(cluster).reconcile(POOL, NOW)
+    assert result.requeue_after_seconds == REFUSED_RETRY_SECONDS
+    assert "EmitEvent QuotaExceeded" in cluster.journal
+
+
+async def test_a_contested_apply_ends_in_the_status_with_path_and_manager() -> None:
+    """The second status write of the pass: what the API server said."""
+    world = make_world()
+    while world.applies == 0:
+        world.turn()
+    status = world.snapshot.adaptation.status
+    target = world.snapshot.target
+    assert target is not None
+    before = replace(world.snapshot, target=replace(target, template=replace(target.template, annotations={})))
+    before = replace(before, adaptation=replace(before.adaptation, status=status.model_copy(update={"placement": None})))
+    contested = Outcome(EmitEvent("Normal", "x", "x"), "Contested", None, (FieldOwner(".spec.template.spec.affinity", "argocd-controller"),))
+    cluster = Cluster(adaptation=GatheredAdaptation(before, ()), outcome=contested)
+    await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), NOW)
+    last = cluster.statuses[-1]
+    found = find_condition(last.conditions, "FieldContested")
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "ApplyConflict")
+    assert "argocd-controller" in found.message
