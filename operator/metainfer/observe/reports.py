@@ -8,7 +8,7 @@ from a result.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
@@ -38,6 +38,12 @@ AnyResult = ProbeResult | ProfileResult | RunResult
 REPORT_KINDS = {"probe": "node", "profile": "profile", "bench": "bench"}
 LOG_LIMIT_BYTES = DETAIL_LIMIT_BYTES + 4 * SUMMARY_LIMIT_BYTES
 """Detail and, uncompressed by defaults, the rest of the report. A longer line is cut, and then counts as lost."""
+
+CUT = "…"
+"""Ends words that the probe has cut."""
+SHORTEST_END = 32
+"""Characters that the probe keeps at least of a long path."""
+REPORT_TOO_LARGE = "ReportTooLarge"
 
 
 class RemainsReader(Protocol):
@@ -146,16 +152,24 @@ async def _enrich(summary: Report, pod: PodFacts, reader: RemainsReader) -> Repo
         full = decode_line(text.strip())
     except (ApiError, ReportError):
         return summary
-    stated = summary.model_dump(mode="json", exclude_defaults=True, exclude={"detail"})
+    stated = summary.model_dump(mode="json", exclude_defaults=True, exclude={"detail", "notes"})
+    if summary.failure is not None and summary.failure.reason == REPORT_TOO_LARGE:
+        del stated["failure"]  # it says only that the rest is in the log
     return full if full.kind == summary.kind and _is_part_of(stated, full.model_dump(mode="json")) else summary
 
 
 def _is_part_of(part: Any, whole: Any) -> bool:
-    """Whether ``whole`` says everything that ``part`` says. Lists may have been shortened to fit into a summary."""
+    """Whether ``whole`` says everything that ``part`` says, and ``part`` is at most shortened to fit into a summary.
+
+    Shortened are lists (items left out), words (cut, and marked so) and paths of nodes (their end is kept); figures are not.
+    """
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and _is_part_of(value, whole[key]) for key, value in part.items())
     if isinstance(part, list):
-        return isinstance(whole, list) and len(part) <= len(whole) and all(map(_is_part_of, part, whole))
+        rest: Iterator[Any] = iter(whole if isinstance(whole, list) else ())
+        return all(any(_is_part_of(item, candidate) for candidate in rest) for item in part)
+    if isinstance(part, str) and isinstance(whole, str):
+        return part == whole or (part.endswith(CUT) and whole.startswith(part[:-1])) or (len(part) >= SHORTEST_END and whole.endswith(part))
     return bool(part == whole)
 
 

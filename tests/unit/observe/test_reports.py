@@ -21,7 +21,20 @@ from metainfer.decide.facts import JobFacts, PodFacts, ProbeResult, ProfileResul
 from metainfer.kube.errors import Forbidden, NotFound
 from metainfer.kube.kinds import EVENT, Kind
 from metainfer.observe.reports import LOG_LIMIT_BYTES, AnyResult, Moment, find_ending, read_result
-from metainfer_probe.contract import BenchReport, Failure, Report, encode_line, encode_summary
+from metainfer_probe.contract import (
+    BenchReport,
+    CurvePoint,
+    Failure,
+    HotOp,
+    PrecisionSupport,
+    ProfileReport,
+    ProviderProfile,
+    Report,
+    decode_summary,
+    encode_line,
+    encode_summary,
+)
+from metainfer_probe.summary import fit_summary
 
 SOON, LATER = Moment(at(30), 60.0), Moment(at(61), 60.0)
 
@@ -96,13 +109,53 @@ async def test_a_log_may_say_more_than_a_summary_that_had_to_be_shortened() -> N
     assert result.report == whole
 
 
+def make_large_profile(nodes: int = 5) -> ProfileReport:
+    """More than a termination message holds: two providers with whole curves, long paths and messages."""
+    curve = tuple(
+        CurvePoint(batch_size=batch, concurrency=calls, p50_us=101.25 * batch, p99_us=202.5 * batch) for batch in (1, 2, 4, 8, 16) for calls in (1, 2)
+    )
+    odd = Failure(reason="BatchBakedIn", message="node " + "/model/with/a/long/path" * 12)
+    support = tuple(PrecisionSupport(precision=name, native=True, failure=odd) for name in ("fp32", "bf16", "fp16", "int8"))
+    hot = tuple(
+        HotOp(op_type="Conv", node=f"/backbone/stage{number}/block/a/very/long/path/Conv_{number}", time_permille=100, provider="P") for number in range(nodes)
+    )
+    providers = tuple(ProviderProfile(provider=f"P{number}", coverage_permille=1000, curve=curve, precisions=support, batch_failure=odd) for number in range(2))
+    return ProfileReport(digest="ab" * 32, parameters=82_915, hot=hot, providers=providers, notes=("a note " * 40,) * 5)
+
+
+async def test_the_summary_that_the_probe_had_to_shorten_agrees_with_its_log() -> None:
+    """Curves and paths that the termination message has no room for come from the log."""
+    whole = make_large_profile()
+    summary = fit_summary(whole)
+    assert decode_summary(summary) != whole
+    result = await read(make_job(make_pod(make_ended("profile", termination_message=summary)), purpose="profile"), Cluster(encode_line(whole)))
+    assert result.report == whole
+
+
+async def test_a_figure_that_differs_is_found_in_a_shortened_summary_too() -> None:
+    """Tolerance is for what was left out, not for what is said."""
+    whole = make_large_profile()
+    forged = whole.model_copy(update={"parameters": whole.parameters + 1})
+    summary = fit_summary(whole)
+    result = await read(make_job(make_pod(make_ended("profile", termination_message=summary)), purpose="profile"), Cluster(encode_line(forged)))
+    assert result.report == decode_summary(summary)
+
+
+async def test_a_report_too_large_for_any_summary_is_whole_in_the_log() -> None:
+    """The last resort of the probe says only where the rest is."""
+    bare = make_report("profile", digest="", parameters=0, notes=(), failure=Failure(reason="ReportTooLarge", message="see the log"))
+    whole = make_report("profile")
+    job = make_job(make_pod(make_ended("profile", report=bare)), purpose="profile")
+    assert (await read(job, Cluster(encode_line(whole)))).report == whole
+    assert (await read(job)).report == bare
+
+
 @pytest.mark.parametrize(
     "log",
     [
         pytest.param(encode_line(make_report(p25_ratio_permille=1)), id="another figure"),
         pytest.param(encode_line(make_report(digest="cd" * 32)), id="another model"),
         pytest.param(encode_line(make_report("profile")), id="another kind"),
-        pytest.param(encode_line(make_report("profile", notes=())), id="a shorter list than the summary has"),
         pytest.param(encode_line(make_report())[:80], id="cut off"),
         pytest.param("Traceback (most recent call last):", id="not a report"),
         pytest.param("", id="empty"),
