@@ -1,38 +1,10 @@
 # What the machine must have. Each thing that is missing is named in one line that says what to do.
 # shellcheck shell=bash
 
-# command or file -> Debian package
-declare -A PACKAGES=(
-  [containerd]=containerd
-  [runc]=runc
-  [/usr/lib/cni/bridge]=containernetworking-plugins
-  [iptables]=iptables
-  [conntrack]=conntrack
-  [ip]=iproute2
-  [nsenter]=util-linux
-  [jq]=jq
-  [openssl]=openssl
-  [curl]=curl
-)
-
 check_rights() {
   [[ $(uname -s) == Linux ]] || die "the cluster needs Linux: on another system use hack/kind, or a virtual machine"
   ((EUID == 0)) || die "the cluster needs root (namespaces, cgroups): run it with 'sudo -E' (only --api-only does without)"
   unshare --mount --net true 2>/dev/null || die "root may not make namespaces here (an unprivileged container?): use a virtual machine or a privileged container"
-}
-
-# install_packages THING...: from the distribution, and only what is missing.
-install_packages() {
-  local thing missing=()
-  for thing in "$@"; do
-    [[ -e $thing ]] || command -v "$thing" >/dev/null || missing+=("${PACKAGES[$thing]}")
-  done
-  ((${#missing[@]})) || return 0
-  command -v apt-get >/dev/null || die "these are missing, and only Debian and Ubuntu are known here: install ${missing[*]}"
-  say "installing ${missing[*]}"
-  apt-get update -qq || die "apt-get update failed: the lines above say why"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
-    die "apt-get could not install ${missing[*]}"
 }
 
 check_kernel() {
@@ -77,7 +49,7 @@ check_addresses() {
 preflight() {
   check_rights
   check_disk
-  install_packages "${!PACKAGES[@]}"
+  install_packages containerd runc /usr/lib/cni/bridge iptables conntrack ip nsenter jq openssl curl
   check_kernel
   check_addresses
   check_port kube-apiserver tcp "$API_PORT"

@@ -1,0 +1,85 @@
+# From the local image storage into the nodes.
+# shellcheck shell=bash
+
+# At most two at a time: an import is one core's work (checksums, unpacking), and there are two of them.
+LOAD_JOBS=2
+LAYOUT_GIB=8
+
+# load_image NAME: only to the nodes that have another one or none under that name.
+load_image() {
+  local name=$1 id node stale started=$SECONDS
+  id=$(image_id "$name") || die "no image is called '$name' in the storage of $IMAGE_ENGINE: build it first (hack/images/build)"
+  id=${id#sha256:}
+  mapfile -t stale < <(
+    for node in "${NODES[@]}"; do
+      { has_image "$node" "$name,labels.\"$SOURCE_LABEL\"==$id" || echo "$node"; } &
+    done
+    wait
+  )
+  if ((${#stale[@]} == 0)); then
+    say "$name is on all nodes"
+    return
+  fi
+  say "loading $name onto ${stale[*]}"
+  "export_from_$IMAGE_ENGINE" "$name" "$id"
+  for node in "${stale[@]}"; do
+    # Wait for one to end before the third one starts; its failure ends all.
+    while (($(jobs -rp | wc -l) >= LOAD_JOBS)); do wait -n || die "$name could not be loaded: the lines above say where"; done
+    take_image "$node" "$name" "$id" &
+  done
+  while (($(jobs -p | wc -l))); do wait -n || die "$name could not be loaded: the lines above say where"; done
+  say "loaded $name in $((SECONDS - started)) s"
+}
+
+# As an OCI layout, uncompressed: compressing costs more time than copying, on both sides. It stays there, so that the
+# next image writes only the layers that are new.
+export_from_buildah() {
+  local name=$1 id=$2 layout=$STATE_DIR/images/layout
+  # Layers of images that are gone pile up here; nobody misses the others for longer than one export.
+  if (($(du --summarize --block-size=1G "$layout" 2>/dev/null | cut -f 1 || echo 0) > LAYOUT_GIB)); then rm -rf "$layout"; fi
+  rm -f "$layout/index.json"
+  buildah push --quiet --disable-compression "$id" "oci:$layout:$name" >/dev/null || die "buildah could not export $name"
+  # containerd reads the name from an annotation of its own.
+  jq --arg name "$name" '.manifests |= map(.annotations = {"io.containerd.image.name": $name})' "$layout/index.json" >"$STATE_DIR/images/index.json"
+}
+
+export_from_docker() {
+  docker save --output "$STATE_DIR/images/docker.tar" "$1" || die "docker could not export $1"
+}
+
+# take_image NODE NAME ID
+take_image() {
+  local node=$1 name=$2 id=$3
+  if [[ $IMAGE_ENGINE == docker ]]; then
+    node_ctr "$node" images import - <"$STATE_DIR/images/docker.tar" >/dev/null
+  else
+    # A blob that the node has can be about to be collected there: then all of them are sent.
+    pack_layout "$node" | node_ctr "$node" images import - >/dev/null 2>&1 || pack_layout | node_ctr "$node" images import - >/dev/null
+  fi || { say "error: $node could not take the image"; return 1; }
+  node_ctr "$node" images label "$name" "$SOURCE_LABEL=$id" >/dev/null
+  drop_replaced_images "$node"
+}
+
+# pack_layout [NODE]: what is needed of the layout as a tar, without what NODE has already.
+pack_layout() {
+  local dir=$STATE_DIR/images manifest
+  manifest=$(jq --raw-output '.manifests[0].digest' "$dir/index.json")
+  comm -23 \
+    <({ echo "$manifest"; jq --raw-output '.config.digest, .layers[].digest' "$dir/layout/blobs/${manifest/://}"; } | sort -u) \
+    <(if (($#)); then node_ctr "$1" content list --quiet | sort; fi) |
+    sed 's|:|/|; s|^|blobs/|' |
+    tar --create --file - --directory "$dir" index.json --directory "$dir/layout" oci-layout --files-from -
+}
+
+# The kubelet's side of containerd also lists each image by its digest, and would keep the layers of every image that
+# was ever loaded. Pods that still run such an image keep their own files.
+drop_replaced_images() {
+  local replaced
+  mapfile -t replaced < <(node_ctr "$1" images list | awk '
+    NR == 1 { next }
+    $1 ~ /^sha256:/ { by_digest[$1] = $3; next }
+    { named[$3] = 1 }
+    END { for (reference in by_digest) if (!(by_digest[reference] in named)) print reference }')
+  ((${#replaced[@]})) || return 0
+  node_ctr "$1" images remove "${replaced[@]}" >/dev/null
+}
