@@ -77,11 +77,13 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     Raises SettingsError listing every wrong variable.
     """
     given = {name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
-    given = {name: value for name, value in given.items() if name in Settings.model_fields or not _SERVICE_LINK.search(name.upper())}
+    given = {name: value for name, value in given.items() if name in Settings.model_fields or not _SERVICE_LINK.search(f"_{name.upper()}")}
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        lines = [f"{PREFIX}{'_'.join(map(str, item['loc'])).upper()}: {_words(item['type'], item['msg'])}" for item in error.errors()]
+        lines = [f"{PREFIX}{'_'.join(map(str, item['loc'])).upper()} {_words(item['type'], item['msg'])}" for item in error.errors()]
+        if any(item["type"] == "extra_forbidden" for item in error.errors()):
+            lines.append(f"settings are {', '.join(PREFIX + name.upper() for name in sorted(Settings.model_fields))}")
         raise SettingsError("; ".join(lines)) from error
 
 
@@ -90,6 +92,6 @@ def _words(kind: str, message: str) -> str:
         case "missing":
             return "must be set"
         case "extra_forbidden":
-            return f"is not a setting (known: {', '.join(PREFIX + name.upper() for name in sorted(Settings.model_fields))})"
+            return "is not a setting"
         case _:
-            return message[:1].lower() + message[1:]
+            return f"is wrong: {message[:1].lower()}{message[1:]}"

@@ -40,15 +40,15 @@ class Intake:
     """The way into the cache and the queue."""
 
     def __init__(self, cluster: ClusterCache, queue: Wakeable, *, fill: Callable[[Kind, str], None] = lambda _kind, _namespace: None) -> None:
-        self._cluster = cluster
-        self._queue = queue
+        self.cluster = cluster
+        self.queue = queue
         self.fill = fill
         """Called for a kind and namespace that have to be listed again, because something there matters only now."""
 
     def watch(self, kind: Kind, event_type: str | None, raw: Raw) -> None:
         """One watch event; type None is an object of the first list of a watch, or of a list after a gap."""
         WATCH_LAST_EVENT.labels(kind=kind.kind).set(time.time())
-        outcome = self._take(kind, raw) if event_type != "DELETED" else self._settle(self._cluster.remove(kind, raw))
+        outcome = self._take(kind, raw) if event_type != "DELETED" else self._settle(self.cluster.remove(kind, raw))
         WATCH_EVENTS.labels(kind=kind.kind, outcome=outcome).inc()
         self._count(kind)
 
@@ -58,7 +58,7 @@ class Intake:
 
     def take_end(self, kind: Kind, listed: Collection[str], version: int, namespace: str | None = None) -> int:
         """The list is complete: what it did not show (``listed``: uids) is gone. Returns how many that were."""
-        gone = self._cluster.remove_missing(kind, listed, version, namespace)
+        gone = self.cluster.remove_missing(kind, listed, version, namespace)
         for change in gone:
             self._settle(change)
         self._count(kind)
@@ -72,11 +72,11 @@ class Intake:
 
     def forget(self, kind: Kind, namespace: str, name: str) -> None:
         """The API server says that there is no such object."""
-        self._settle(self._cluster.forget(kind, namespace, name))
+        self._settle(self.cluster.forget(kind, namespace, name))
 
     def _take(self, kind: Kind, raw: Raw) -> Literal["changed", "same", "unreadable"]:
         try:
-            return self._settle(self._cluster.take(kind, raw))
+            return self._settle(self.cluster.take(kind, raw))
         except ProjectionError as problem:
             _log.error("object cannot be read, ignoring it until it changes", extra={"kind": problem.kind, "error": str(problem)})
             self._wake_itself(kind, problem)
@@ -85,21 +85,21 @@ class Intake:
     def _settle(self, change: Change | None) -> Literal["changed", "same"]:
         if change is None:
             return "same"
-        wakes = find_wakes(change, self._cluster)
+        wakes = find_wakes(change, self.cluster)
         for request in wakes.now:
-            self._queue.add(request)
+            self.queue.add(request)
         for request in wakes.soon - wakes.now:
-            self._queue.add_after(request, SOON_SECONDS)
-        for kind, namespace in self._cluster.interest.gaps:
+            self.queue.add_after(request, SOON_SECONDS)
+        for kind, namespace in self.cluster.interest.gaps:
             self.fill(kind, namespace)
         return "changed"
 
     def _count(self, kind: Kind) -> None:
-        CACHED_OBJECTS.labels(kind=kind.kind).set(self._cluster.count(kind))
-        UNREADABLE_OBJECTS.labels(kind=kind.kind).set(len(self._cluster.problems(kind)))
+        CACHED_OBJECTS.labels(kind=kind.kind).set(self.cluster.count(kind))
+        UNREADABLE_OBJECTS.labels(kind=kind.kind).set(len(self.cluster.problems(kind)))
 
     def _wake_itself(self, kind: Kind, problem: ProjectionError) -> None:
         if kind == POOL:
-            self._queue.add(pool_request(problem.name))
+            self.queue.add(pool_request(problem.name))
         elif kind == ADAPTATION:
-            self._queue.add(adaptation_request((problem.namespace, problem.name)))
+            self.queue.add(adaptation_request((problem.namespace, problem.name)))

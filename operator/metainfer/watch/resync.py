@@ -21,8 +21,7 @@ from metainfer.kube.errors import ApiError, NotFound
 from metainfer.kube.kinds import ADAPTATION, JOB, POOL, WATCHED, Kind
 from metainfer.metrics import RESYNC_LAST, RESYNC_REPAIRS
 from metainfer.reconcile import Request
-from metainfer.watch.cluster import ClusterCache
-from metainfer.watch.intake import Intake, Wakeable
+from metainfer.watch.intake import Intake
 from metainfer.watch.queue import Backoff, Retry, WorkQueue
 from metainfer.watch.routes import adaptation_request, pool_request
 
@@ -57,13 +56,11 @@ class Sweep:
 class Resync:
     """Lists each kind at start, in order, and again every ``period_seconds``."""
 
-    def __init__(
-        self, lister: Lister, cluster: ClusterCache, intake: Intake, queue: Wakeable, *, period_seconds: float, chance: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, lister: Lister, intake: Intake, *, period_seconds: float, chance: Callable[[], float] = random.random) -> None:
         self._lister = lister
-        self._cluster = cluster
         self._intake = intake
-        self._queue = queue
+        self._cluster = intake.cluster
+        self._queue = intake.queue
         self._period = period_seconds
         self._chance = chance
         # A failed list is repeated soon: without the first ones nothing starts, and a missing CRD may be installed any moment.

@@ -1,0 +1,1 @@
+"""Where everything is joined and started. Knows all parts, and none of their rules."""

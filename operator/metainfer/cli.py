@@ -1,0 +1,74 @@
+"""The ``metainfer`` command: one entry of the table per subcommand. Parses, prints, returns exit statuses; does no work itself."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+MISCONFIGURED = 2
+"""Exit status for a setting that has to be changed before another start can help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand: its name, a line of help, its own arguments, and what runs it and returns the exit status."""
+
+    name: str
+    help: str
+    run: Callable[[argparse.Namespace], int]
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
+
+
+def run_operator(_: argparse.Namespace) -> int:
+    """``metainfer run``."""
+    # Imported here: the other subcommands must not need, nor wait for, the operator's libraries.
+    from metainfer.app.logs import set_up_logs  # noqa: PLC0415
+    from metainfer.app.operator import run_operator as run  # noqa: PLC0415
+    from metainfer.settings import SettingsError, read_settings  # noqa: PLC0415
+    from metainfer.store.errors import StoreUrlInvalid, StoreVersionError  # noqa: PLC0415
+
+    try:
+        settings = read_settings()
+        set_up_logs(settings.log_level)
+        return run(settings)
+    except (SettingsError, StoreUrlInvalid, StoreVersionError) as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    except ConnectionError as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return 1
+
+
+def print_version(_: argparse.Namespace) -> int:
+    """``metainfer version``."""
+    try:
+        print(metadata.version("meta-infer"))
+    except metadata.PackageNotFoundError:
+        print("unknown (running from a source tree that is not installed)")
+    return 0
+
+
+COMMANDS = (
+    Command("run", "run the operator in the cluster of KUBECONFIG, or of the pod it runs in; settings are METAINFER_* variables", run_operator),
+    Command("version", "print the version", print_version),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse and run; the exit status."""
+    parser = argparse.ArgumentParser(prog="metainfer", description="Decides by measurement where and how each inference Deployment runs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        own = commands.add_parser(command.name, help=command.help, description=command.help)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    parsed = parser.parse_args(arguments)
+    status: int = parsed.run(parsed)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
