@@ -139,9 +139,10 @@ def _find_volume_elsewhere(restrictions: _Restrictions, node: NodeFacts) -> Excl
 
 
 def _find_unknown_architecture(restrictions: _Restrictions, node: NodeFacts) -> Exclusion | None:
-    if node.architecture in restrictions.architectures or _owner_names_architecture(restrictions, node):
+    architecture = node.labels.get(ARCHITECTURE_LABELS[0]) or node.architecture or DEFAULT_ARCHITECTURES[0]
+    if architecture in restrictions.architectures or _owner_names_architecture(restrictions, node):
         return None
-    message = f"image not known to run on {node.architecture} (node {node.name}): if it does, name {ARCHITECTURE_LABELS[0]} in nodeSelector or affinity"
+    message = f"image not known to run on {architecture} (node {node.name}): if it does, name {ARCHITECTURE_LABELS[0]} in nodeSelector or affinity"
     return Exclusion("ArchitectureUnknown", message)
 
 

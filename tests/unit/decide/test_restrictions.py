@@ -221,6 +221,12 @@ def test_an_image_is_not_taken_to_run_on_another_architecture() -> None:
     assert "image not known to run on arm64" in message(make_template(), node)
 
 
+def test_the_architecture_is_what_the_kubelets_label_says() -> None:
+    """It is what the scheduler goes by; nodes exist that report nothing else, and nodes that report nothing at all count as amd64."""
+    assert excluded(make_template(), make_node("gh-1", architecture="", labels={"kubernetes.io/arch": "arm64"})) == {"gh-1": "ArchitectureUnknown"}
+    assert excluded(make_template(), make_node("n1", architecture="", labels={"kubernetes.io/arch": ""})) == {}
+
+
 @pytest.mark.parametrize(
     ("template", "running"),
     [
