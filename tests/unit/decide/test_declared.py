@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from metainfer.decide.ownership import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 
 PRECISION = "METAINFER_PRECISION"
 BATCH_TIME = "MLSERVER_MODEL_MAX_BATCH_TIME"
-VALUE_ONLY = {"f:value": {}}
+VALUE_ONLY: dict[str, object] = {"f:value": {}}
 
 
 def with_sources(*sources: EnvFrom, **values: str) -> ContainerFacts:
@@ -67,7 +68,7 @@ def test_an_entry_that_our_apply_owns_is_not_declared() -> None:
         pytest.param({"manager": "metainfer", "leaf": {"f:name": {}}}, id="ours, but not the entry itself"),
     ],
 )
-def test_only_our_apply_of_the_entry_makes_it_ours(owner: dict[str, object]) -> None:
+def test_only_our_apply_of_the_entry_makes_it_ours(owner: dict[str, Any]) -> None:
     """Anything less than `.` under our Apply item is no ownership."""
     container = make_container(env={PRECISION: "int8"})
     target = make_target("ocr", container, managed=(make_env_owner(container, PRECISION, **owner),))

@@ -30,7 +30,7 @@ from metainfer.decide.settings_mapping import PRESETS, SettingsMapping, render_s
 
 METAINFER, MLSERVER = PRESETS["MetaInfer"], PRESETS["MLServer"]
 CHOSEN = make_config(execution_provider=OPENVINO_PROVIDER, precision="bf16", batch_size=8, dynamic_batching=True, max_batch_delay_us=2_000)
-VALUE_ONLY = {"f:value": {}}
+VALUE_ONLY: dict[str, object] = {"f:value": {}}
 
 
 def make_request(container: ContainerFacts | None = None, target: TargetFacts | None = None, **fields: Any) -> PlacementRequest:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from tests.unit.decide.make_facts import CPU_PROVIDER, OPENVINO_PROVIDER, make_c
 
 from metainfer.api.v1alpha1.model_adaptation import Settings, SettingsEnv
 from metainfer.decide.candidates import Fixed
+from metainfer.decide.environment import ConfigMaps
 from metainfer.decide.facts import ContainerFacts, EnvEntry, EnvFrom
 from metainfer.decide.setting_values import SETTINGS, DelayUnit, Setting, format_setting, parse_setting
 from metainfer.decide.settings_mapping import (
@@ -29,9 +29,11 @@ METAINFER, MLSERVER = PRESETS["MetaInfer"], PRESETS["MLServer"]
 BATCHING = {"dynamic_batching": True, "batch_size": 8, "max_batch_delay_us": 5_000}
 
 
-def baseline_of(container: ContainerFacts, mapping: SettingsMapping | None = METAINFER, *, ours: tuple[str, ...] = (), **maps: Any) -> Baseline:
+def baseline_of(
+    container: ContainerFacts, mapping: SettingsMapping | None = METAINFER, *, ours: tuple[str, ...] = (), maps: ConfigMaps | None = None
+) -> Baseline:
     managed = (make_env_owner(container, *ours),) if ours else ()
-    return read_baseline(mapping, make_target("ocr", container, managed=managed), container, maps)
+    return read_baseline(mapping, make_target("ocr", container, managed=managed), container, maps or {})
 
 
 def custom(**names: str) -> SettingsMapping:
@@ -190,12 +192,12 @@ def test_the_baseline_of_settings_in_config_maps() -> None:
             EnvFrom("ConfigMap", "absent", optional=True),
         ),
     )
-    maps = {
+    maps: ConfigMaps = {
         "base": {"MLSERVER_MODEL_MAX_BATCH_SIZE": "8", "MLSERVER_MODEL_MAX_BATCH_TIME": "0.005"},
         "site": {"MLSERVER_MODEL_MAX_BATCH_SIZE": "16", "MAX_BATCH_TIME": "0.02"},
         "absent": None,
     }
-    found = baseline_of(container, MLSERVER, **maps)
+    found = baseline_of(container, MLSERVER, maps=maps)
     assert found.config == make_config(batch_size=16, dynamic_batching=True, max_batch_delay_us=20_000)
     assert settings_that_fix(found) == FixedSettings(batch_size=16, max_batch_delay_us=20_000)
     assert {setting: declaration.source for setting, declaration in found.fixed.items()} == {
