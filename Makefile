@@ -10,19 +10,20 @@ PY := $(VENV)/bin/python
 # Which extras the virtual environment has; a change of pyproject.toml installs anew.
 INSTALLED := $(VENV)/.installed
 PYTEST := $(PY) -m pytest
+IMAGES := $(addprefix localhost/meta-infer/,operator:dev probe:dev demo-server:dev)
 # Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
 ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: venv ## bring up a cluster on this machine, install the operator, adapt two real models, show why
-	hack/demo/run
+	$(PY) hack/demo/run $(ARGS)
 
 .PHONY: test
-test: venv cluster ## install what is missing, bring up a cluster on this machine, run every test
+test: venv lab ## install what is missing, bring up a cluster on this machine, run every test
 	$(PYTEST) $(ARGS)
 
 .PHONY: check
@@ -31,6 +32,7 @@ check: venv ## formatting, lint, types, layers, generated files, budgets
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --scripts-are-modules hack/generate hack/verify
+	$(VENV)/bin/mypy hack/demo/*.py
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) hack/verify
 
@@ -43,12 +45,15 @@ apiserver: venv ## tests against a real etcd and kube-apiserver (no root; built 
 	$(PYTEST) tests/apiserver tests/chart $(ARGS)
 
 .PHONY: e2e
-e2e: venv cluster ## tests of the whole operator on the local cluster (root)
+e2e: venv lab ## tests of the whole operator on the local cluster (root)
 	$(PYTEST) tests/e2e $(ARGS)
 
-.PHONY: cluster
-cluster: ## bring up the local cluster, or make it right again (root); down: hack/cluster/down
-	hack/cluster/up
+# The tests would do the same by themselves, but nobody would see it build. Without root they are skipped, each with the reason.
+.PHONY: lab
+lab: ## the local cluster with this checkout's images on its nodes (root; nothing with KUBECONFIG set); down: hack/cluster/down
+	@if [[ -n "$${KUBECONFIG:-}" ]]; then echo "using the cluster of KUBECONFIG: images must be reachable from it"; \
+	elif [[ $$(id -u) != 0 ]]; then echo "not root: tests that need the local cluster will be skipped"; \
+	else hack/cluster/up && hack/images/build && hack/cluster/load $(IMAGES); fi
 
 .PHONY: generate
 generate: venv ## write the generated files: CRDs, their copies in the chart, references
