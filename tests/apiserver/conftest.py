@@ -1,0 +1,48 @@
+"""One API server for all tests of a session, and a namespace for each test; skipped, with the reason, where it cannot start."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from metainfer.kube.client import KubeClient
+from metainfer.kube.kinds import NAMESPACE
+
+HACK = Path(__file__).resolve().parents[2] / "hack" / "cluster"
+SAID_LIMIT = 2000
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The administrator's kubeconfig of a fresh etcd + kube-apiserver; also in $KUBECONFIG while the session lasts."""
+    directory = tmp_path_factory.mktemp("api-server")
+    up = subprocess.run([HACK / "up", "--api-only", "--dir", directory], capture_output=True, text=True, check=False)
+    if up.returncode != 0:
+        pytest.skip(f"no API server: {(up.stderr or up.stdout).strip()[-SAID_LIMIT:]}")
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            path = Path(up.stdout.split()[-1])
+            patch.setenv("KUBECONFIG", str(path))
+            yield path
+    finally:
+        subprocess.run([HACK / "down", "--api-only", "--dir", directory], capture_output=True, check=False)
+
+
+@pytest.fixture
+async def kube(kubeconfig: Path) -> AsyncIterator[KubeClient]:
+    """A client with all rights, in a hurry."""
+    client = KubeClient.connect(requests_per_second=2000.0, burst=2000)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def namespace(kube: KubeClient) -> str:
+    """A namespace of the test's own. Nothing empties it (no controllers run here): the server goes after the session."""
+    name = f"test-{secrets.token_hex(4)}"
+    await kube.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
