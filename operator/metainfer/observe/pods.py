@@ -218,6 +218,7 @@ def _project_state(raw: Raw) -> ContainerState:
         terminated_reason=ended.get("reason", ""),
         exit_code=ended.get("exitCode"),
         termination_message=ended.get("message", ""),
+        finished_at=parse_time(ended.get("finishedAt")),
     )
 
 

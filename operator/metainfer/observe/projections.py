@@ -135,6 +135,7 @@ def project_job(raw: Raw) -> JobFacts:
         condition=condition,
         condition_reason=words.get("reason", ""),
         condition_message=words.get("message", ""),
+        finished_at=parse_time(words.get("lastTransitionTime")),
         deleting="deletionTimestamp" in metadata,
     )
 

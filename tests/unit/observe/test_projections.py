@@ -126,9 +126,10 @@ def test_resources_of_the_whole_pod_replace_the_sum() -> None:
 
 def test_a_finished_job_pod_keeps_its_report() -> None:
     """The termination message of each container is there, with exit code and reason."""
-    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": '{"v":1}'}}
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": '{"v":1}', "finishedAt": "2026-01-02T03:06:00Z"}}
     have = project_pod(make_pod(owner="Job/j1", status={"phase": "Failed", "containerStatuses": [{"name": "probe", "restartCount": 0, "state": ended}]}))
     assert (have.owner, have.phase, have.holds_resources) == ("Job/j1", "Failed", False)
+    assert have.states[0].finished_at == datetime(2026, 1, 2, 3, 6, tzinfo=UTC)
     assert (have.states[0].exit_code, have.states[0].terminated_reason, have.states[0].termination_message) == (3, "Error", '{"v":1}')
 
 
@@ -282,7 +283,7 @@ def test_a_rollout_that_does_not_progress_says_why() -> None:
 def test_a_job_is_finished_when_the_controller_says_so(conditions: list[Raw], want: str) -> None:
     """Only Complete and Failed that are True end a Job."""
     have = project_job(make_job(conditions=conditions, startTime="2026-01-02T03:05:00Z"))
-    assert (have.condition, have.finished) == (want, bool(want))
+    assert (have.condition, have.finished, have.finished_at is not None) == (want, bool(want), bool(want))
     assert have.started_at == datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
 
 

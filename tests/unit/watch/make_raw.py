@@ -33,7 +33,7 @@ def make_node(name: str = "n1", *, labels: Mapping[str, str] | None = None, allo
 
 def make_condition(kind: str, status: str = "True", **more: str) -> Raw:
     """A condition of any object."""
-    return {"type": kind, "status": status, "lastHeartbeatTime": "2026-01-02T03:04:05Z", **more}
+    return {"type": kind, "status": status, "lastHeartbeatTime": "2026-01-02T03:04:05Z", "lastTransitionTime": "2026-01-02T03:04:05Z", **more}
 
 
 def make_container(name: str = "server", **more: Any) -> Raw:
