@@ -37,7 +37,7 @@ class ReadBack:
     """What holds the rollout up at the moment, while there is still time."""
 
 
-def read_back(
+def read_back(  # budget: the two things compared, and what was decided in four words
     target: TargetFacts,
     pods: Sequence[PodFacts],
     *,
@@ -54,16 +54,11 @@ def read_back(
     for pod in ready:
         differs += [*_misplaced(pod, family_nodes), *_other_values(pod, container, want_env)]
     rolled_out = is_rolled_out(target) and not lost
+    effective = rolled_out and bool(ready) and not differs
+    nodes = tuple(sorted({pod.node for pod in ready if pod.node}))
     cause = "" if rolled_out else _cause(target, ours)
-    stuck = target.progressing_reason == DEADLINE_EXCEEDED and not rolled_out
-    return ReadBack(
-        rolled_out=rolled_out,
-        effective=rolled_out and bool(ready) and not differs,
-        differs=tuple(dict.fromkeys(differs)),
-        nodes=tuple(sorted({pod.node for pod in ready if pod.node})),
-        stuck=cause if stuck else "",
-        waiting="" if stuck else cause,
-    )
+    late = target.progressing_reason == DEADLINE_EXCEEDED
+    return ReadBack(rolled_out, effective, tuple(dict.fromkeys(differs)), nodes, stuck=cause if late else "", waiting="" if late else cause)
 
 
 def is_rolled_out(target: TargetFacts) -> bool:
