@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apiserver.api_server import ApiServer, run_api_server
+from tests.apiserver.api_server import ApiServer, find_binary
 from tests.unit.decide.make_facts import OPENVINO_PROVIDER, make_config, make_family
 
 from metainfer.act.release import build_release
@@ -34,9 +36,9 @@ FAST = make_config(execution_provider=OPENVINO_PROVIDER, precision="bf16", concu
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """An API server of its own."""
-    with run_api_server(tmp_path_factory.mktemp("api")) as server:
+def server(kubeconfig: Path) -> Iterator[ApiServer]:
+    """The session's API server, as raw as a test of patches wants it."""
+    with closing(ApiServer(kubeconfig, find_binary("kubectl"))) as server:
         yield server
 
 

@@ -94,7 +94,7 @@ PODS: dict[str, Raw] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """An API server of its own with a scheduler, and with nodes that no kubelet stands behind."""
-    with run_api_server(tmp_path_factory.mktemp("api")) as server:
+    with run_api_server(tmp_path_factory.mktemp("scheduled")) as server:
         create_cluster(server)
         command = [
             find_binary("kube-scheduler"),
