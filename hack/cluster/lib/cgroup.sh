@@ -20,13 +20,15 @@ else
 fi
 
 check_cgroups() {
-  local controller
+  local controller there
+  if ((CGROUP_VERSION == 2)); then
+    there=" $(</sys/fs/cgroup/cgroup.controllers) "
+  else
+    there=" $(awk '$3 == "cgroup" { gsub(",", " ", $4); print $4 }' /proc/mounts | xargs) "
+  fi
   for controller in "${CGROUP_CONTROLLERS[@]}"; do
-    if ((CGROUP_VERSION == 2)); then
-      grep -qw "$controller" /sys/fs/cgroup/cgroup.controllers
-    else
-      awk '$3 == "cgroup" { print $4 }' /proc/mounts | tr ',' '\n' | grep -qx "$controller"
-    fi || die "the cgroup controller '$controller' is not there: enable it in the kernel's command line, or mount it"
+    [[ $there == *" $controller "* ]] ||
+      die "the cgroup controller '$controller' is not there: enable it in the kernel's command line, or mount it"
   done
 }
 

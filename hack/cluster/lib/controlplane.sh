@@ -9,8 +9,11 @@ make_control_plane_pki() {
   done
 }
 
+CONTROL_PLANE=(etcd kube-apiserver kube-controller-manager kube-scheduler coredns)
+
 start_control_plane() {
   local pki=$STATE_DIR/pki
+  all_run "${CONTROL_PLANE[@]}" && api_ready && return
   make_api_pki
   make_control_plane_pki
   start_etcd

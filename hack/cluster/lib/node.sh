@@ -150,16 +150,21 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 YAML
 }
 
+# Nothing is to be done for a node whose daemons run and whose link is up.
+node_runs() {
+  all_run "containerd.$1" "kubelet.$1" "kube-proxy.$1" && [[ $(<"/sys/class/net/$(node_link "$1")/operstate") == up ]]
+} 2>/dev/null
+
+has_mounts() { in_node "$1" test -e /run/containerd/.mounted 2>/dev/null; }
+
 # start_container_runtime NODE: the first half of a node; the second one needs the sandbox image in its store.
 start_container_runtime() {
   local node=$1
-  if ! daemon_pid "containerd.$node" >/dev/null || ! in_node "$node" test -e /run/containerd/.mounted 2>/dev/null; then
-    reset_node "$node"
-  fi
+  if ! daemon_pid "containerd.$node" >/dev/null || ! has_mounts "$node"; then reset_node "$node"; fi
   make_node_pki "$node"
   write_node_config "$node"
   make_node_network "$node"
-  in_node "$node" test -e /run/containerd/.mounted 2>/dev/null || make_mount_namespace "$node"
+  has_mounts "$node" || make_mount_namespace "$node"
   start_daemon "containerd.$node" nsenter --net="/run/netns/$(node_netns "$node")" --mount="$(node_mounts "$node")" -- \
     containerd --config "$(node_dir "$node")/containerd.toml" --log-level warn
 }
@@ -169,8 +174,6 @@ start_node_agents() {
   dir=$(node_dir "$node")
   wait_daemon "containerd.$node" 30 node_ctr "$node" version
   ensure_busybox_image "$node"
-  # A kubelet registers its node only when it starts.
-  if daemon_pid "kubelet.$node" >/dev/null && ! kubectl get node "$node" >/dev/null 2>&1; then stop_daemons "kubelet.$node"; fi
   start_daemon "kubelet.$node" nsenter --net="/run/netns/$(node_netns "$node")" --mount="$(node_mounts "$node")" -- \
     "$(tool kubelet)" --config="$dir/kubelet.yaml" --kubeconfig="$STATE_DIR/pki/$node.kubeconfig" \
     --hostname-override="$node" --node-ip="$(node_address "$node")" \

@@ -81,17 +81,18 @@ declare_card() {
 # Prints the nodes whose card is not what it should be. The kubelet turns a capacity into something allocatable with its
 # next status update, at most 10 s later.
 nodes_without_card() {
-  local node want='{}'
-  for node in "${NODES[@]}"; do
-    want=$(card_labels "$node" | jq --raw-input --slurp --arg node "$node" --argjson want "$want" \
-      '$want + {($node): (split("\n") | map(select(. != "") | split("=") | {(.[0]): .[1]}) | add)}')
-  done
+  local node want
+  want=$(for node in "${NODES[@]}"; do card_labels "$node" | sed "s/^/$node=/"; done | jq --raw-input --null-input '
+    reduce (inputs | split("=")) as [$node, $key, $value] ({}; .[$node][$key] = $value)')
   kubectl get nodes -o json | jq --raw-output --arg card "$CARD_RESOURCE" --argjson want "$want" '
     .items[] | .metadata.name as $name | select($want[$name] != null)
     | select(.status.allocatable[$card] != "1" or (.metadata.labels | contains($want[$name]) | not)) | $name'
 }
 
-cards_are_right() { [[ -z $(nodes_without_card) ]]; }
+cards_are_right() {
+  local wrong
+  wrong=$(nodes_without_card) && [[ -z $wrong ]]
+}
 
 # nodes_are_ready SINCE NODE...: said by the kubelet after SINCE (a node that lost its power is "Ready" for 40 s more).
 nodes_are_ready() {

@@ -12,18 +12,36 @@ marked_pids() {
 # Everything of this cluster: daemons, what they started, container shims.
 cluster_pids() { marked_pids "META_INFER_CLUSTER=$STATE_DIR"; }
 
-# daemon_pid NAME[.NODE]: the daemon itself and not its children, which inherit the variables: NAME is its executable's.
+# daemons: prints "NAME PID" of every daemon, and not of its children, which inherit the variables but have another
+# executable's name (of which the kernel keeps 15 characters). Read without a fork per process: `up` on a running cluster
+# is mostly this.
+daemons() {
+  local entry pid name base command
+  while IFS= read -r -d '' entry; do
+    pid=${entry#/proc/} pid=${pid%%/*} name=${entry##*/}
+    read -r command 2>/dev/null <"/proc/$pid/comm" || continue
+    base=${name%%.*}
+    if [[ $command == "${base:0:15}" ]]; then printf '%s %s\n' "$name" "$pid"; fi
+  done < <(grep -Hza -- "^META_INFER_DAEMON=$STATE_DIR/${1:-}" /proc/[0-9]*/environ 2>/dev/null)
+}
+
+# daemon_pid NAME[.NODE]
 daemon_pid() {
-  local pid exe
-  for pid in $(marked_pids "META_INFER_DAEMON=$STATE_DIR/$1"); do
-    exe=$(readlink "/proc/$pid/exe" 2>/dev/null) || continue
-    exe=${exe##*/}
-    if [[ ${exe% (deleted)} == "${1%%.*}" ]]; then
+  local name pid
+  while read -r name pid; do
+    if [[ $name == "$1" ]]; then
       printf '%s' "$pid"
       return
     fi
-  done
+  done < <(daemons "$1")
   return 1
+}
+
+# all_run NAME...: asked of one look at the process table.
+all_run() {
+  local running name
+  running=$(daemons)
+  for name in "$@"; do [[ $'\n'$running == *$'\n'"$name "* ]] || return 1; done
 }
 
 daemon_log() { printf '%s/logs/%s.log' "$STATE_DIR" "$1"; }

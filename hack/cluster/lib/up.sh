@@ -22,23 +22,37 @@ cluster_up() {
   # 2. The control plane, and meanwhile the container runtimes, which do not need it.
   make_ca ca
   make_busybox_archive >/dev/null
-  for node in "${NODES[@]}"; do start_container_runtime "$node"; done
-  make_pod_routes
+  local broken=()
+  for node in "${NODES[@]}"; do node_runs "$node" || broken+=("$node"); done
+  for node in "${broken[@]}"; do start_container_runtime "$node"; done
+  if ((${#broken[@]})); then make_pod_routes; fi
   start_control_plane
   apply_objects
   say "control plane is up ($SECONDS s)"
 
   # 3. The nodes.
+  stop_unregistered_kubelets
   local fresh=() known=()
   for node in "${NODES[@]}"; do
     if daemon_pid "kubelet.$node" >/dev/null; then known+=("$node"); else fresh+=("$node"); fi
-    start_node_agents "$node"
+    node_runs "$node" || start_node_agents "$node"
   done
   wait_control_plane
-  if ((${#known[@]})); then wait_for 90 "nodes ${known[*]} to be Ready" nodes_are_ready '' "${known[@]}"; fi
-  if ((${#fresh[@]})); then wait_for 90 "nodes ${fresh[*]} to be Ready" nodes_are_ready "$started" "${fresh[@]}"; fi
-  for node in $(nodes_without_card); do declare_card "$node"; done
+  if ((${#known[@]})); then wait_for 120 "nodes ${known[*]} to be Ready" nodes_are_ready '' "${known[@]}"; fi
+  if ((${#fresh[@]})); then wait_for 120 "nodes ${fresh[*]} to be Ready" nodes_are_ready "$started" "${fresh[@]}"; fi
+  local unlabelled
+  unlabelled=$(nodes_without_card)
+  for node in $unlabelled; do declare_card "$node"; done
   wait_for 60 "the cards to be allocatable" cards_are_right
   free_volumes
   say "up: Kubernetes $(tool_version kubernetes), ${#NODES[@]} nodes ($SECONDS s); export KUBECONFIG=$STATE_DIR/admin.kubeconfig"
+}
+
+# A kubelet registers its node only when it starts.
+stop_unregistered_kubelets() {
+  local node registered
+  registered=" $(kubectl get nodes -o jsonpath='{.items[*].metadata.name}') "
+  for node in "${NODES[@]}"; do
+    [[ $registered == *" $node "* ]] || stop_daemons "kubelet.$node"
+  done
 }
