@@ -92,8 +92,9 @@ def _pod_spec(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER_ID, "runAsGroup": USER_ID, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(action, limits)],
         "volumes": _volumes(action),
-        "tolerations": [_toleration(item) for item in action.tolerations],
     }
+    if action.tolerations:
+        spec["tolerations"] = [_toleration(item) for item in action.tolerations]
     terms = _node_terms(action)
     if terms:
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

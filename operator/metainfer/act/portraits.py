@@ -93,4 +93,7 @@ async def write_node_labels(client: ClusterWriter, action: WriteNodeLabels) -> R
     if have == dict(action.labels):
         return None
     # The UID keeps an apply to a node that was deleted meanwhile from creating one.
-    return await client.apply(NODE, action.node, {"metadata": {"name": action.node, "uid": node["metadata"]["uid"], "labels": dict(action.labels)}})
+    metadata: dict[str, Any] = {"name": action.node, "uid": node["metadata"]["uid"]}
+    if action.labels:  # an empty map would be a field of ours too
+        metadata["labels"] = dict(action.labels)
+    return await client.apply(NODE, action.node, {"metadata": metadata})
