@@ -208,7 +208,8 @@ def test_the_next_step_does_not_depend_on_any_order(order: list[Candidate], run_
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=4))
 def test_predictions_that_are_no_numbers_never_stop_the_loop(values: list[float]) -> None:
     """They are tried last."""
-    predictions = {INT8: Prediction(*values, "test"), BF16: make_prediction(10_000.0)}
+    p50, p99, throughput, log_sigma = values
+    predictions = {INT8: Prediction(p50, p99, throughput, log_sigma, "test"), BF16: make_prediction(10_000.0)}
     situation = replace(make_situation(THREE, make_run(FP32)), predictions={FP32: make_prediction(), **predictions})
     assert candidate_of(next_step(situation)) in (INT8, BF16)
 
