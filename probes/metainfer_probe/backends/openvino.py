@@ -42,6 +42,7 @@ class OpenVinoBackend:
 
     def __init__(self) -> None:
         self._core = ov.Core()
+        ov.Type.f32.to_dtype()  # builds a static table; two threads that meet in its first use wait for each other for ever (2026.4.1)
         if _DEVICE not in self._core.available_devices:
             raise ProbeError("ProviderMissing", f"{self.runtime_version()} finds no {_DEVICE} device here")
 
