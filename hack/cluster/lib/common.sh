@@ -33,7 +33,7 @@ lock() {
   while :; do
     exec 9>"$1"
     if ! flock --nonblock 9; then
-      say "waiting for another hack/cluster command that works on $(dirname "$1")"
+      say "waiting for another command that holds $1"
       flock 9
     fi
     # Whoever held it may have removed the directory: then this is a lock on a file that nobody else can see.
