@@ -7,12 +7,14 @@ Built from the server's ``Status`` objects; nobody else looks at HTTP codes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-_CONFLICT_WITH = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
+_CONFLICT_WITH = re.compile(r'conflict with ("(?:[^"\\]|\\.)*")')
+"""The manager's name, quoted as Go quotes."""
 _WORDS_LIMIT = 1024
 """Characters of a server's message that are kept; longer ones only repeat the rejected object."""
 
@@ -133,4 +135,9 @@ def _find_owners(body: Mapping[str, Any]) -> tuple[FieldOwner, ...]:
 
 def _manager(message: str) -> str:
     found = _CONFLICT_WITH.search(message)
-    return found.group(1) if found else message
+    if found is None:
+        return message
+    try:
+        return str(json.loads(found.group(1)))
+    except ValueError:
+        return found.group(1)
