@@ -31,7 +31,7 @@ class Remains:
     state: ContainerState | None = None
     """Of the probe container."""
     lost_nodes: Collection[str] = ()
-    """Nodes that are gone or not Ready."""
+    """Nodes that are gone or silent."""
     refusal: str = ""
     """What the Job controller was told when it could not create the pod."""
     report_error: ReportError | None = None

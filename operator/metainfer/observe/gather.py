@@ -180,9 +180,7 @@ class Gatherer:
         return GatheredAdaptation(snapshot, fresh, ended.store_problem or problem)
 
     async def _read_ended(self, jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> _Ended:
-        ready = {node.name for node in nodes if node.ready}
-        named = {pod.node for job in jobs for pod in job.pods if pod.node} | {job.annotations.get(NODE_ANNOTATION, "") for job in jobs}
-        moment = Moment(self._clock(), self._limits.job_start_seconds, named - ready - {""})
+        moment = Moment(self._clock(), self._limits.job_start_seconds, _lost_nodes(jobs, nodes))
         endings: list[tuple[JobFacts, Ending]] = [(job, ending) for job in jobs if (ending := find_ending(job, moment)) is not None]
         known, problem = await self._ask(self._store.known_jobs([job.uid for job, _ in endings]), frozenset[str]())
         results = [
@@ -245,6 +243,13 @@ class Gatherer:
         except Forbidden as error:
             around.unread[_label(kind, name)] = error.message
             return None
+
+
+def _lost_nodes(jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> frozenset[str]:
+    """Nodes of Jobs that are gone, or whose kubelet is silent. One that says itself that it is not Ready is restarting, and its pods go on."""
+    heard = {node.name for node in nodes if node.conditions.get("Ready") != "Unknown"}
+    named = {pod.node for job in jobs for pod in job.pods if pod.node} | {job.annotations.get(NODE_ANNOTATION, "") for job in jobs}
+    return frozenset(named - heard - {""})
 
 
 def _label(kind: Kind, name: str) -> str:

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG002 - the fakes have the methods of the protocols they stand for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -208,14 +207,24 @@ async def test_a_job_in_somebody_elses_namespace_gives_no_probe_result() -> None
     assert (gathered.fresh, gathered.snapshot.results) == ((), ())
 
 
-async def test_a_probe_on_a_node_that_is_gone_has_failed() -> None:
-    """Nobody will ever write its report."""
+def make_conditioned_node(ready: str) -> NodeFacts:
+    return make_node("node-1", labels=FAMILY, ready=ready == "True", conditions={"Ready": ready})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param((), "NodeLost", id="gone"),
+        pytest.param((make_conditioned_node("Unknown"),), "NodeLost", id="silent"),
+        pytest.param((make_conditioned_node("False"),), None, id="restarting: its kubelet speaks, and its pods go on"),
+        pytest.param((make_conditioned_node("True"),), None, id="ready"),
+    ],
+)
+async def test_a_probe_fails_with_its_node_when_nobody_can_report_any_more(nodes: tuple[NodeFacts, ...], want: str | None) -> None:
+    """A node that is not Ready for a moment costs no measurement."""
     job = make_job(make_pod(node="node-1"), purpose="probe", namespace="operator")
-    for nodes in ((), (make_node("node-1", labels=FAMILY, ready=False),)):
-        gathered = await gather_pool(View(own_jobs=(job,), own_nodes=nodes))
-        (result,) = gathered.fresh
-        assert result.failure is not None
-        assert result.failure.reason == "NodeLost"
+    gathered = await gather_pool(View(own_jobs=(job,), own_nodes=nodes))
+    assert [item.failure.reason for item in gathered.fresh if item.failure] == ([] if want is None else [want])
 
 
 async def test_without_the_store_all_that_is_still_in_jobs_is_decided_on_and_nothing_is_lost() -> None:
