@@ -3,8 +3,6 @@
 Built from the server's ``Status`` objects; nobody else looks at HTTP codes.
 """
 
-# ruff: noqa: N818 - Kubernetes' own words for these answers
-
 from __future__ import annotations
 
 import json

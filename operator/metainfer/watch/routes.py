@@ -13,6 +13,7 @@ from metainfer.api.v1alpha1.reasons import READY
 from metainfer.decide.facts import AdaptationFacts, JobFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
 from metainfer.decide.names import ADAPTATION_ANNOTATION, ADAPTATION_UID_LABEL, POOL_ANNOTATION
 from metainfer.observe.projections import Facts, node_fingerprint
+from metainfer.observe.quantities import is_extended_resource
 from metainfer.reconcile import Request
 from metainfer.watch.cache import Name
 from metainfer.watch.cluster import Change, ClusterCache
@@ -73,8 +74,11 @@ def _wakes_of_pod(change: Change, pod: PodFacts, cluster: ClusterCache) -> Wakes
 
 
 def _cards_held(pod: Facts | None) -> object:
-    """Where which resources are held; two pods that differ in nothing else leave as many cards free."""
-    return (pod.node, pod.requests) if isinstance(pod, PodFacts) and pod.holds_resources else None
+    """The node and the cards held there; None = no card is held."""
+    if not isinstance(pod, PodFacts) or not pod.holds_resources:
+        return None
+    cards = {name: count for name, count in pod.requests.items() if is_extended_resource(name)}
+    return (pod.node, cards) if cards else None
 
 
 def _wakes_of_target(change: Change, cluster: ClusterCache) -> Wakes:

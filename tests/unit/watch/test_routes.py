@@ -1,0 +1,168 @@
+"""Which passes a change wakes: those for which it can make a difference, at once or soon."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.watch.make_raw import make_adaptation, make_container, make_deployment, make_job, make_node, make_pod, make_pool, make_portrait
+from tests.unit.watch.make_watch import Watch, make_watch
+
+from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, JOB, NODE, POD, POOL, PORTRAIT, Kind
+
+Raw = dict[str, Any]
+CARD = {"limits": {"metainfer.dev/card": "1"}}
+READY = {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "Applied", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}
+EVERYBODY = {"lab", "apps/ocr"}
+NOBODY: tuple[set[str], set[str]] = (set(), set())
+
+
+def _changed(raw: Raw, change: Callable[[Raw], Any]) -> Raw:
+    after = copy.deepcopy(raw)
+    after["metadata"]["resourceVersion"] = str(int(raw["metadata"]["resourceVersion"]) + 100_000)
+    change(after)
+    return after
+
+
+def _watch() -> Watch:
+    """A pool, an adaptation that waits, one that is ready, one that is suspended, and their targets."""
+    return make_watch(
+        acceleratorpools=(make_pool(),),
+        modeladaptations=(
+            make_adaptation(),
+            make_adaptation("done", target="other", status=READY),
+            make_adaptation("off", target="third", suspend=True),
+        ),
+        deployments=(make_deployment(), make_deployment("other"), make_deployment("third")),
+        nodes=(make_node(labels={"card": "ort"}),),
+    )
+
+
+def _nothing(_: Raw) -> None:
+    """A version that differs in nothing that is read."""
+
+
+def test_a_nodes_heartbeat_wakes_nobody() -> None:
+    """What is the same as before for every rule is no news."""
+    watch, node = _watch(), make_node(labels={"card": "ort"})
+    assert watch.wakes_of(NODE, _changed(node, _nothing)) == NOBODY
+
+
+@pytest.mark.parametrize("event", ["MODIFIED", "DELETED"])
+def test_a_nodes_change_wakes_pools_and_who_waits_soon(event: str) -> None:
+    """Adaptations that are ready, or suspended, are not woken by it."""
+    watch, node = _watch(), make_node(labels={"card": "ort"})
+    after = _changed(node, lambda raw: raw["metadata"]["labels"].update(driver="2"))
+    assert watch.wakes_of(NODE, after, event) == (set(), EVERYBODY)
+
+
+def test_a_new_node_wakes_pools_and_who_waits_soon() -> None:
+    """A hundred nodes of a new rack wake them once, a second later."""
+    assert _watch().wakes_of(NODE, make_node("n2")) == (set(), EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({"metainfer.dev/adaptation": "apps/ocr", "metainfer.dev/pool": "lab"}, {"apps/ocr"}, id="benchmark"),
+        pytest.param({"metainfer.dev/pool": "lab"}, {"lab"}, id="probe"),
+        pytest.param({}, set(), id="nobody's"),
+    ],
+)
+def test_a_job_wakes_who_asked_for_it(annotations: dict[str, str], want: set[str]) -> None:
+    """At once; that a measuring Job less runs then concerns all that wait for a place."""
+    watch, job = _watch(), make_job()
+    job["metadata"]["annotations"] = annotations
+    assert watch.wakes_of(JOB, job) == (want, set())
+    ended = _changed(job, lambda raw: raw["status"].update(conditions=[{"type": "Complete", "status": "True"}]))
+    assert watch.wakes_of(JOB, ended) == (want, EVERYBODY - want)
+
+
+def test_a_job_without_annotations_is_found_by_the_adaptations_uid() -> None:
+    """The label alone is enough."""
+    watch = _watch()
+    uid = next(item.uid for item in watch.cluster.adaptations() if item.name == "done")
+    assert watch.wakes_of(JOB, make_job(labels={"metainfer.dev/adaptation-uid": uid})) == ({"apps/done"}, set())
+
+
+def test_a_pod_of_a_job_wakes_who_asked_for_the_job() -> None:
+    """Its termination message may be the report."""
+    watch, job = _watch(), make_job()
+    job["metadata"]["annotations"] = {"metainfer.dev/pool": "lab"}
+    pod = make_pod(owner="Job/j1", labels={"metainfer.dev/purpose": "probe"}, containers=[make_container(resources=CARD)])
+    watch.show(JOB, job)
+    assert watch.wakes_of(POD, pod) == ({"lab"}, {"apps/ocr"})
+    assert [found.name for found in watch.cluster.jobs()[0].pods] == ["p1"]
+
+
+def test_a_targets_pod_wakes_the_adaptation() -> None:
+    """Readiness and crashes of the served pods are what a rollout is watched by."""
+    watch, pod = _watch(), make_pod(labels={"app": "ocr", "pod-template-hash": "x"})
+    assert watch.wakes_of(POD, pod) == ({"apps/ocr"}, set())
+    assert watch.wakes_of(POD, _changed(pod, lambda raw: raw["status"].update(phase="Failed"))) == ({"apps/ocr"}, set())
+    assert watch.wakes_of(POD, _changed(pod, _nothing), "DELETED") == ({"apps/ocr"}, set())
+
+
+def test_a_card_that_is_taken_or_freed_concerns_all_that_wait() -> None:
+    """Bound, and then finished: both change what is free; a label in between does not."""
+    watch, pod = _watch(), make_pod("foreign", containers=[make_container(resources=CARD)])
+    assert watch.wakes_of(POD, pod) == (set(), EVERYBODY)
+    labelled = _changed(pod, lambda raw: raw["metadata"]["labels"].update(x="y"))
+    assert watch.wakes_of(POD, labelled) == NOBODY
+    assert watch.wakes_of(POD, _changed(labelled, lambda raw: raw["status"].update(phase="Succeeded"))) == (set(), EVERYBODY)
+    assert watch.cluster.card_pods() == ()
+
+
+def test_a_deployment_wakes_the_adaptations_that_name_it() -> None:
+    """Status included; a new version without a difference does not."""
+    watch, target = _watch(), make_deployment()
+    rolled = _changed(target, lambda raw: raw["status"].update(updatedReplicas=1))
+    assert watch.wakes_of(DEPLOYMENT, rolled) == ({"apps/ocr"}, set())
+    assert watch.wakes_of(DEPLOYMENT, _changed(rolled, _nothing), "DELETED") == ({"apps/ocr"}, set())
+    assert watch.wakes_of(DEPLOYMENT, make_deployment("nobodys")) == NOBODY
+
+
+def test_a_pools_spec_concerns_every_adaptation() -> None:
+    """The pool itself at once; the ready ones too, as their choice may no longer be one."""
+    watch = _watch()
+    after = _changed(make_pool(), lambda raw: raw["metadata"].update(generation=2))
+    assert watch.wakes_of(POOL, after) == ({"lab"}, {"apps/ocr", "apps/done", "apps/off"})
+    assert watch.wakes_of(POOL, make_pool("second")) == ({"second"}, {"lab", "apps/ocr", "apps/done", "apps/off"})
+
+
+def test_a_status_that_we_wrote_does_not_wake_its_own_object() -> None:
+    """Else every pass would cause another one. What a pool says about itself concerns those that wait for it."""
+    watch = _watch()
+    counted = _changed(make_pool(), lambda raw: raw.update(status={"observedGeneration": 1, "nodes": 5}))
+    assert watch.wakes_of(POOL, counted) == NOBODY
+    said = _changed(counted, lambda raw: raw["status"].update(conditions=READY["conditions"]))
+    assert watch.wakes_of(POOL, said) == (set(), {"apps/ocr"})
+    assert watch.wakes_of(ADAPTATION, _changed(make_adaptation(), lambda raw: raw.update(status={"observedGeneration": 1}))) == NOBODY
+
+
+def test_an_adaptation_wakes_itself_and_its_rivals() -> None:
+    """Those of its target, the old one and the new one: who is older may have changed."""
+    watch = _watch()
+    moved = _changed(make_adaptation(), lambda raw: (raw["metadata"].update(generation=2), raw["spec"]["targetRef"].update(name="other")))
+    assert watch.wakes_of(ADAPTATION, moved) == ({"apps/ocr"}, {"apps/done"})
+    assert watch.wakes_of(ADAPTATION, _changed(moved, _nothing), "DELETED") == ({"apps/ocr"}, {"apps/done"})
+
+
+def test_a_portrait_wakes_its_pool_and_who_waits() -> None:
+    """A decision may have waited for it."""
+    assert _watch().wakes_of(PORTRAIT, make_portrait()) == (set(), EVERYBODY)
+
+
+@pytest.mark.parametrize(("kind", "raw", "want"), [(POOL, make_pool(families=[]), {"lab"}), (ADAPTATION, make_adaptation(model={}), {"apps/ocr"})])
+def test_an_object_that_cannot_be_read_wakes_its_own_pass(kind: Kind, raw: Raw, want: set[str]) -> None:
+    """It is dropped from the cache, and said once per version."""
+    watch = _watch()
+    after = _changed(raw, _nothing)
+    assert watch.wakes_of(kind, after) == (want, set())
+    assert watch.wakes_of(kind, after) == NOBODY
+    assert [problem.name for problem in watch.cluster.problems(kind)] == [raw["metadata"]["name"]]
+    assert watch.cluster.pool("lab") is None or kind != POOL
+    watch.wakes_of(kind, _changed(after, _nothing), "DELETED")
+    assert watch.cluster.problems(kind) == ()
