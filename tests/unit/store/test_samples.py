@@ -60,7 +60,8 @@ async def test_a_job_started_again_under_its_name_is_another_result(store: Sampl
     await store.record_run(ADAPTATION, make_run(report=None, failure=busy, job_uid="first", finished_at=at(0)))
     await store.record_run(ADAPTATION, make_run(job_uid="second", finished_at=at(2)))
     assert await store.known_jobs(["first", "second", "third"]) == {"first", "second"}
-    assert [item.job_uid for item in await store.find_runs(ADAPTATION, RUN)] == ["second"]
+    await store.record_run(ADAPTATION, make_run("between", finished_at=at(1)))
+    assert [item.job_uid for item in await store.find_runs(ADAPTATION, RUN)] == ["uid-between", "second"]
 
 
 async def test_runs_of_a_run_come_oldest_first_and_only_its_own(store: SampleStore) -> None:
@@ -168,6 +169,16 @@ async def test_two_stores_on_one_file_write_side_by_side(store: SampleStore, url
         assert len(await other.find_runs(ADAPTATION, RUN)) == 25
     finally:
         await other.close()
+
+
+async def test_a_writer_does_not_wait_for_a_reader(store: SampleStore, tmp_path: Path) -> None:
+    """WAL: somebody who looks at the file for hours blocks no pass."""
+    await store.record_run(ADAPTATION, make_run("before"))
+    with closing(sqlite3.connect(tmp_path / "samples.db", isolation_level=None)) as file:
+        file.execute("BEGIN")
+        assert file.execute("select count(*) from runs").fetchone() == (1,)
+        assert await store.record_run(ADAPTATION, make_run("after", finished_at=at(1)))
+        assert file.execute("select count(*) from runs").fetchone() == (1,)
 
 
 async def test_a_reader_does_not_wait_for_a_writer(store: SampleStore, tmp_path: Path) -> None:
