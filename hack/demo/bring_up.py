@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lab import IMAGES, RELEASE, ROOT, SYSTEM_NAMESPACE, Lab, LabError
 
@@ -45,16 +48,23 @@ def ensure_models(lab: Lab, say: Say) -> Path:
     return folder
 
 
-def install_chart(lab: Lab, say: Say, values: Mapping[str, str] | None = None) -> None:
+def install_chart(lab: Lab, say: Say, settings: Mapping[str, object] | None = None) -> None:
     """``helm upgrade --install`` with the images of this checkout, and a restart so that a rebuilt image is picked up."""
     say("installing the chart")
-    repository, _, tag = IMAGES["operator"].rpartition(":")
-    probe_repository, _, probe_tag = IMAGES["probe"].rpartition(":")
-    chosen = {"image.repository": repository, "image.tag": tag, "probeImage.repository": probe_repository, "probeImage.tag": probe_tag, **(values or {})}
-    settings = [argument for key, value in chosen.items() for argument in ("--set-string" if key.endswith(".tag") else "--set", f"{key}={value}")]
-    lab.helm("upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM_NAMESPACE, "--create-namespace", *settings)
+    values: dict[str, object] = {"image": _image("operator"), "probeImage": _image("probe"), "settings": dict(settings or {})}
+    if "KUBECONFIG" not in os.environ:
+        values["store"] = {"persistence": {"storageClassName": "mi-store"}}  # the local cluster's static volume
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(values, file)
+        file.flush()
+        lab.helm("upgrade", "--install", RELEASE, str(CHART), "-n", SYSTEM_NAMESPACE, "--create-namespace", "-f", file.name)
     lab.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "restart", "deployment", RELEASE)
     lab.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", f"deployment/{RELEASE}", "--timeout=180s", timeout_seconds=190)
+
+
+def _image(name: str) -> Mapping[str, str]:
+    repository, _, tag = IMAGES[name].rpartition(":")
+    return {"repository": repository, "tag": tag}
 
 
 def models_volume(models: Path, namespace: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -17,7 +17,7 @@ import yaml
 from bring_up import ensure_cluster, ensure_models, install_chart, models_volume
 from lab import Lab, LabError, condition, wait_until
 
-SHORT = {"settings.benchWindowSeconds": "0.4", "settings.benchRounds": "3", "settings.profileBudgetSeconds": "45"}
+SHORT = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45}
 POOL_MANIFEST = Path(__file__).resolve().parents[2] / "hack" / "demo" / "manifests" / "pool.yaml"
 
 

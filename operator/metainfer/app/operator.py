@@ -157,7 +157,8 @@ async def run(settings: Settings, store: SampleStore) -> int:
     registry = kopf.OperatorRegistry()
     register(registry, operator.intake, operator.resync, operator.stop)
     try:
-        await kopf.operator(registry=registry, settings=build_kopf_settings(), clusterwide=True, stop_flag=operator.ended)
+        # An identity of our own: kopf's default looks up the user's name, and the image's user 65532 has none.
+        await kopf.operator(registry=registry, settings=build_kopf_settings(), identity="metainfer", clusterwide=True, stop_flag=operator.ended)
     except Exception:  # noqa: BLE001 - whatever it was, the process ends, after an orderly stop
         # A watch that died: to go on without it would look healthy and see nothing.
         _log.exception("kopf ended, exiting")
