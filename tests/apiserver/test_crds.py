@@ -256,11 +256,11 @@ def test_the_api_server_fills_in_the_defaults_of_an_adaptation(server: ApiServer
     assert ModelAdaptationSpec.model_validate(answer["spec"]) == ModelAdaptationSpec.model_validate(spec)
 
 
-EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+EXAMPLES = [*sorted((ROOT / "docs" / "examples").glob("*.yaml")), *sorted((ROOT / "hack" / "demo" / "manifests").glob("[ap]*.yaml"))]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[path.name for path in EXAMPLES])
-def test_every_example_of_the_docs_is_accepted(server: ApiServer, example: Path) -> None:
+def test_every_example_is_accepted(server: ApiServer, example: Path) -> None:
     """Readers copy them."""
     namespaces = {document["metadata"].get("namespace", NAMESPACE) for document in yaml.safe_load_all(example.read_text())}
     for namespace in namespaces:
