@@ -157,8 +157,14 @@ async def run(settings: Settings, store: SampleStore) -> int:
     registry = kopf.OperatorRegistry()
     register(registry, operator.intake, operator.resync, operator.stop)
     try:
-        # An identity of our own: kopf's default looks up the user's name, and the image's user 65532 has none.
-        await kopf.operator(registry=registry, settings=build_kopf_settings(), identity="metainfer", clusterwide=True, stop_flag=operator.ended)
+        await kopf.operator(
+            registry=registry,
+            settings=build_kopf_settings(),
+            # Ours, because kopf's default looks up the user's name, and the image's user 65532 has none.
+            identity="metainfer",  # type: ignore[arg-type]  # its NewType is not public
+            clusterwide=True,
+            stop_flag=operator.ended,
+        )
     except Exception:  # noqa: BLE001 - whatever it was, the process ends, after an orderly stop
         # A watch that died: to go on without it would look healthy and see nothing.
         _log.exception("kopf ended, exiting")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.caps import waiting_seconds, waiting_words
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import JobFacts
+from metainfer.decide.facts import JobFacts, ProfileResult
 from metainfer.decide.measuring import build_measuring_job, find_profile_site, profile_assignment
 from metainfer.decide.names import PURPOSE_LABEL, RUN_LABEL
 from metainfer.decide.plan import AdaptationPlan, DeleteJob
@@ -24,19 +26,25 @@ MAXIMUM_ATTEMPTS = 2
 def next_profile(draft: Draft, scene: Scene) -> ProfileReport | AdaptationPlan:
     """The portrait of this run's model, or the plan that waits for it."""
     result = draft.snapshot.profile
-    jobs = jobs_of_run(draft, "profile")
+    active = unreported_jobs(draft, "profile", {result.job_uid} if result is not None else set())
     if result is not None and result.report is not None and result.report.failure is None:
         draft.find(reasons.PROFILED, "True", "Profiled", f"{result.report.parameters:,} parameters, {result.report.architecture}, {result.report.bound} bound")
         return result.report
-    active = [job for job in jobs if not job.finished]
     if active:
         return wait_for_job(draft, active[0], "Profiling", "profiling the model")
-    finished = [job for job in jobs if job.finished]
-    if result is not None:
-        failure = (result.report.failure if result.report is not None else None) or result.failure
-        if failure is not None and (not failure.retryable or len(finished) >= MAXIMUM_ATTEMPTS):
-            return _give_up(draft, failure)
+    finished = [job for job in jobs_of_run(draft, "profile") if job.finished]
+    failure = _failure(result)
+    if failure is not None and (not failure.retryable or len(finished) >= MAXIMUM_ATTEMPTS):
+        return _give_up(draft, failure)
+    if failure is not None and result is not None and (draft.now - result.finished_at).total_seconds() < RETRY_SECONDS:
+        return draft.wait("Profiling", f"the profile failed for a passing cause and is tried again: {failure.message}", seconds=RETRY_SECONDS / 2)
     return _start(draft, scene, attempt=len(finished))
+
+
+def _failure(result: ProfileResult | None) -> Failure | None:
+    if result is None:
+        return None
+    return (result.report.failure if result.report is not None else None) or result.failure
 
 
 def _give_up(draft: Draft, failure: Failure) -> AdaptationPlan:
@@ -74,6 +82,17 @@ def jobs_of_run(draft: Draft, purpose: str) -> tuple[JobFacts, ...]:
     """This run's Jobs of one purpose."""
     run_id = draft.status.run.id if draft.status.run is not None else ""
     return tuple(job for job in draft.snapshot.jobs if job.labels.get(RUN_LABEL) == run_id and job.labels.get(PURPOSE_LABEL) == purpose)
+
+
+def unreported_jobs(draft: Draft, purpose: str, reported_uids: Collection[str]) -> tuple[JobFacts, ...]:
+    """Jobs of this run that are still to report.
+
+    One that has reported and lives on (kept by an injected sidecar, or never started) is removed: it would hold a card and a place
+    under the caps until its deadline.
+    """
+    running = [job for job in jobs_of_run(draft, purpose) if not job.finished]
+    draft.act(*(DeleteJob(job.namespace, job.name, "it has reported", job.uid) for job in running if job.uid in reported_uids and not job.deleting))
+    return tuple(job for job in running if job.uid not in reported_uids)
 
 
 def wait_for_job(draft: Draft, job: JobFacts, step: str, words: str) -> AdaptationPlan:

@@ -18,7 +18,7 @@ from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.measuring import Site, bench_assignment, bench_seconds, build_measuring_job, closed_nodes, pool_allows
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction
-from metainfer.decide.profiling import POLL_SECONDS, TURN_SECONDS, jobs_of_run, wait_for_job
+from metainfer.decide.profiling import POLL_SECONDS, TURN_SECONDS, unreported_jobs, wait_for_job
 from metainfer.decide.scene import Scene
 from metainfer.decide.validation import Measure, Situation, next_step, pick_node
 
@@ -65,9 +65,7 @@ def seconds_left(draft: Draft) -> float:
 def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
     """The plan that waits for (or starts) the next benchmark; None = enough is known."""
     situation = build_situation(draft, ranking)
-    reported = {run.job for run in draft.snapshot.runs}
-    # A Job that has reported is done for us, also when an injected sidecar keeps it alive.
-    active = [job for job in jobs_of_run(draft, "bench") if not job.finished and job.name not in reported]
+    active = unreported_jobs(draft, "bench", {run.job_uid for run in draft.snapshot.runs})
     if active:
         return wait_for_job(draft, active[0], "Validating", _progress(situation, running=True))
     open_now = _open_now(draft, scene, situation)

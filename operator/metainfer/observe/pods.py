@@ -50,8 +50,14 @@ def project_pod(raw: Raw) -> PodFacts:
         containers=containers,
         states=tuple(_project_state(item) for key in ("initContainerStatuses", "containerStatuses") for item in status.get(key) or ()),
         unschedulable=_scheduler_words(conditions.get("PodScheduled", {})),
+        disruption=_disruption(conditions.get("DisruptionTarget", {})),
         created_at=parse_time(metadata.get("creationTimestamp")),
     )
+
+
+def _disruption(condition: Raw) -> str:
+    """Why the pod is being taken away (EvictionByEvictionAPI, PreemptionByScheduler, DeletionByTaintManager, ...)."""
+    return str(condition.get("reason", "")) if condition.get("status") == "True" else ""
 
 
 def project_template(raw: Raw, namespace: str) -> PodTemplateFacts:

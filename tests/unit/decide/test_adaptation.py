@@ -33,7 +33,7 @@ from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobFacts, PodFacts, ProfileResult, RunResult, TargetFacts
-from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, EmitEvent, RecordDecision
+from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, DeleteJob, EmitEvent, RecordDecision
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer_probe.contract import (
     Accuracy,
@@ -134,7 +134,9 @@ class World:
         assert run is not None
         self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, facts))
         if job.purpose == "profile":
-            result = ProfileResult(job.name, self.now, None if self.profile_failure else self.profile, self.profile_failure, node=job.node or "")
+            result = ProfileResult(
+                job.name, self.now, None if self.profile_failure else self.profile, self.profile_failure, node=job.node or "", job_uid=f"uid-{job.name}"
+            )
             self.snapshot = replace(self.snapshot, profile=result)
             return
         assert isinstance(job.request, BenchRequest)
@@ -143,7 +145,7 @@ class World:
         attempt = sum(item.candidate == candidate for item in self.snapshot.runs)
         failure = self.bench_failure(candidate, attempt)
         report = None if failure else make_bench(self.p50_us(candidate), candidate, self.difference_ppm)
-        done = RunResult(job.name, run.id, candidate, job.node or "", self.now, report, failure)
+        done = RunResult(job.name, run.id, candidate, job.node or "", self.now, report, failure, job_uid=f"uid-{job.name}")
         self.snapshot = replace(self.snapshot, runs=(*self.snapshot.runs, done))
 
     def _apply(self, action: ApplyTarget) -> None:
@@ -337,6 +339,18 @@ def test_a_profile_that_failed_for_a_passing_cause_is_tried_once_more() -> None:
     world.play()
     assert [job.purpose for job in world.jobs_started] == ["profile", "profile"]
     assert world.condition("Stalled") == ("True", "NodeLost")
+
+
+def test_a_job_that_has_reported_and_lives_on_is_removed() -> None:
+    """An injected sidecar keeps the Job alive: its result counts, the Job goes, and the loop does not wait for it."""
+    world = make_world()
+    world.turn()
+    lingering = replace(world.snapshot.jobs[0], condition="", active=1)
+    world.snapshot = replace(world.snapshot, jobs=(lingering,))
+    plan = world.turn()
+    (delete,) = [action for action in plan.actions if isinstance(action, DeleteJob)]
+    assert (delete.name, delete.uid) == (lingering.name, lingering.uid)
+    assert [action.purpose for action in plan.actions if isinstance(action, CreateJob)] == ["bench"]
 
 
 def test_a_benchmark_that_was_evicted_is_tried_once_more_elsewhere() -> None:
