@@ -26,10 +26,12 @@ def read_calibration(path: Path, inputs: Sequence[TensorSpec], count: int) -> tu
     each naming input and index.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
             if not isinstance(arrays, np.lib.npyio.NpzFile):
                 raise ProbeError("CalibrationInvalid", f"{path.name} holds a single array; save the requests with numpy.savez")
-            return _read(arrays, inputs, count, path.name)
+            with arrays:
+                return _read(arrays, inputs, count, path.name)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ProbeError("CalibrationInvalid", f"{path.name} cannot be read as .npz: {str(error)[:200]}") from error
     except MemoryError as error:

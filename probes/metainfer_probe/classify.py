@@ -24,7 +24,8 @@ _CLASSES: Mapping[OpClass, str] = {
     "MatMulNBits MatMulBnb4 TransposeMatMul GemmFloat8 SparseToDenseMatMul Einsum LinearClassifier LinearRegressor FullyConnected "
     "Inner_Product MatMulFpQ4",
     "convolution": "Conv ConvTranspose ConvInteger QLinearConv FusedConv NhwcFusedConv NhwcMaxPool NhwcConv DepthwiseConv DeformConv "
-    "Convolution GroupConvolution Deconvolution GroupDeconvolution DeformableConvolution ConvolutionBackpropData BinaryConvolution",
+    "Convolution GroupConvolution Deconvolution GroupDeconvolution DeformableConvolution ConvolutionBackpropData "
+    "GroupConvolutionBackpropData BinaryConvolution",
     "attention": "Attention MultiHeadAttention GroupQueryAttention QAttention PackedAttention PackedMultiHeadAttention DecoderAttention "
     "DecoderMaskedSelfAttention DecoderMaskedMultiHeadAttention LongformerAttention SparseAttention PagedAttention "
     "ScaledDotProductAttention ScaledDotProductAttentionWithKVCache MHA",

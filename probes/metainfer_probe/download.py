@@ -46,6 +46,7 @@ def download(url: str, workdir: Path, *, max_bytes: int, timeout_seconds: float 
         with opener.open(request, timeout=min(SOCKET_TIMEOUT_SECONDS, timeout_seconds)) as response:
             _store(response, target, shown, _Limits(max_bytes, deadline, timeout_seconds))
     except urllib.error.HTTPError as error:
+        error.close()
         raise _http_failure(error.code, shown) from None
     except TimeoutError:
         raise _timed_out(shown, timeout_seconds) from None
@@ -78,6 +79,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         target = urlsplit(newurl)
         if target.scheme != self._parts.scheme or _host(target) != _host(self._parts):
+            fp.close()
             raise ProbeError("RedirectRefused", f"{self._shown} redirects to {target.scheme}://{target.hostname}; give the URL of the file itself on one host")
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from metainfer_probe.backends import find_backend
@@ -39,36 +39,27 @@ def measure_node(request: NodeRequest, *, micro: MicroProbe | None = None) -> No
     ``failure``.
     """
     watch = watch_machine()
-    copies = measure_bandwidth(request.duration_seconds * BANDWIDTH_SHARE, memory_limit_bytes())
-    cells, problems = _plan(request)
-    figures: list[ProviderFigures] = []
-    detail: dict[str, object] = {}
-    measured = request.duration_seconds * BANDWIDTH_SHARE
-    per_cell = request.duration_seconds * (1 - BANDWIDTH_SHARE) / max(1, sum(len(cell.precisions) for cell in cells))
-    for cell in cells:
-        answer = _measure_isolated(cell, per_cell, request.threads)
-        figures += answer.figures
-        problems += answer.problems
-        measured += answer.measured_seconds
-        detail[cell.provider] = answer.detail
+    providers = tuple(dict.fromkeys(request.providers))
+    copy_seconds = request.duration_seconds * BANDWIDTH_SHARE
+    copies = measure_bandwidth(copy_seconds, memory_limit_bytes())
+    share = (request.duration_seconds - copy_seconds) / max(1, len(providers))
+    answers = {provider: _measure_isolated(provider, share, request.threads) for provider in providers}
+    figures = tuple(figure for answer in answers.values() for figure in answer.figures)
+    problems = tuple(problem for answer in answers.values() for problem in answer.problems)
     return NodeReport(
         machine=watch.finish(),
         micro=micro,
         bandwidth_gigabytes_per_second={figure.level: figure.gigabytes_per_second for figure in copies},
-        figures=tuple(figures),
-        problems=tuple(problems),
-        measured_seconds=round(measured, 3),
+        figures=figures,
+        problems=problems,
+        measured_seconds=round(copy_seconds + sum(answer.measured_seconds for answer in answers.values()), 3),
         failure=_failure(figures, problems),
-        detail={"copies": _copy_detail(copies), "providers": detail, "shapes": {name: list(sizes) for name, sizes in MATMUL_SHAPES.items()}},
+        detail={
+            "copies": _copy_detail(copies),
+            "providers": {provider: list(answer.detail) for provider, answer in answers.items()},
+            "shapes": {name: list(sizes) for name, sizes in MATMUL_SHAPES.items()},
+        },
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One provider and the precisions to measure on it."""
-
-    provider: str
-    precisions: tuple[Precision, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +72,20 @@ class ProviderAnswer:
     detail: tuple[dict[str, object], ...] = ()
 
 
-def measure_cell(cell: Cell, seconds_per_precision: float, threads: int) -> ProviderAnswer:
-    """In a child: launch latency once, then every precision; sends what it has after each."""
-    backend = find_backend(cell.provider)
-    seconds = seconds_per_precision * len(cell.precisions)
+def measure_provider_figures(provider: str, seconds: float, threads: int) -> ProviderAnswer:
+    """In a child: launch latency once, then every native precision; sends what it has after each."""
+    backend = find_backend(provider)
+    precisions = backend.native_precisions()
     with tempfile.TemporaryDirectory(prefix="metainfer-node-") as name:
-        folder = Path(name)
-        launch = _measure_launch(backend, folder, seconds * LAUNCH_SHARE, threads)
+        launch = _measure_launch(backend, Path(name), seconds * LAUNCH_SHARE, threads)
         answer = ProviderAnswer(measured_seconds=sum(launch) / 1e6, detail=({"launch_us": _launch_detail(launch)},))
-        for precision in cell.precisions:
+        measuring = _Measuring(Path(name), seconds * (1 - LAUNCH_SHARE) / len(precisions), threads, launch)
+        for precision in precisions:
             try:
-                answer = _add_precision(answer, backend, precision, _Measuring(folder, seconds_per_precision * (1 - LAUNCH_SHARE), threads, launch))
+                answer = _add_precision(answer, backend, precision, measuring)
             except ProbeError as error:
-                problem = ProviderProblem(provider=cell.provider, precision=precision, failure=error.failure())
-                answer = ProviderAnswer(answer.figures, (*answer.problems, problem), answer.measured_seconds, answer.detail)
+                problem = ProviderProblem(provider=provider, precision=precision, failure=error.failure())
+                answer = replace(answer, problems=(*answer.problems, problem))
             send_partial(answer)
     return answer
 
@@ -107,30 +98,19 @@ class _Measuring:
     launch_us: list[float]
 
 
-def _plan(request: NodeRequest) -> tuple[list[Cell], list[ProviderProblem]]:
-    cells, problems = [], []
-    for provider in dict.fromkeys(request.providers):
-        try:
-            cells.append(Cell(provider, find_backend(provider).native_precisions()))
-        except ProbeError as error:
-            problems.append(ProviderProblem(provider=provider, failure=error.failure()))
-    return cells, problems
-
-
-def _measure_isolated(cell: Cell, per_cell: float, threads: int) -> ProviderAnswer:
+def _measure_isolated(provider: str, seconds: float, threads: int) -> ProviderAnswer:
     latest = [ProviderAnswer()]
     try:
         answer = run_in_child(
-            measure_cell,
-            (cell, per_cell, threads),
-            timeout_seconds=3 * per_cell * len(cell.precisions) + CHILD_GRACE_SECONDS,
+            measure_provider_figures,
+            (provider, seconds, threads),
+            timeout_seconds=3 * seconds + CHILD_GRACE_SECONDS,
             memory_limit_bytes=0,
             on_partial=lambda value: latest.append(value) if isinstance(value, ProviderAnswer) else None,
         )
     except ProbeError as error:
-        kept = latest[-1]
-        problem = ProviderProblem(provider=cell.provider, failure=error.failure())
-        return ProviderAnswer(kept.figures, (*kept.problems, problem), kept.measured_seconds, kept.detail)
+        problem = ProviderProblem(provider=provider, failure=error.failure())
+        return replace(latest[-1], problems=(*latest[-1].problems, problem))
     if not isinstance(answer, ProviderAnswer):
         raise ProbeError("InternalError", f"the child answered a {type(answer).__name__}")
     return answer
@@ -172,7 +152,7 @@ def _add_precision(answer: ProviderAnswer, backend: Backend, precision: Precisio
         compile_ms=round(compile_ms, 3),
         effective_precision=effective,
     )
-    return ProviderAnswer((*answer.figures, figures), answer.problems, answer.measured_seconds + measured, (*answer.detail, detail))
+    return replace(answer, figures=(*answer.figures, figures), measured_seconds=answer.measured_seconds + measured, detail=(*answer.detail, detail))
 
 
 def _time_session(session: Session, feeds: Feeds, seconds: float) -> list[float]:

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from metainfer_probe.backends import find_backend
 from metainfer_probe.backends.base import ProbeError
 from metainfer_probe.cgroup import memory_limit_bytes
 from metainfer_probe.contract import Failure, MicroProbe, ProfileReport, ProfileRequest, ProviderProfile
@@ -68,7 +67,6 @@ def _measure(plan: _Plan, provider: str, providers_left: int) -> ProviderMeasure
     if share <= 0:
         return _salvage(empty, ProbeError("TimedOut", "no time was left for this provider", retryable=True))
     try:
-        find_backend(provider)
         call = ProviderCall(plan.model, provider, plan.calibration, plan.request.precisions, plan.request.batch_sizes, plan.request.threads, share)
         answer = run_in_child(
             measure_provider,

@@ -13,16 +13,13 @@ from pydantic import BaseModel
 from metainfer_probe.contract import Failure, NodeReport, ProfileReport, Report, ReportError, encode_summary
 
 R = TypeVar("R", bound=BaseModel)
-MESSAGE_LIMITS = (200, 80)
+MESSAGE_LIMITS = (200, 80, 20)
 NOTES_KEPT = 3
 TENSORS_KEPT = 8
 
 
 def fit_summary(report: Report) -> str:
-    """``encode_summary`` of the report, shortened step by step until it fits.
-
-    Raises ReportError ``ReportTooLarge`` when even the shortest form does not.
-    """
+    """``encode_summary`` of the report, shortened step by step until it fits; a note says what was left out."""
     try:
         return encode_summary(report)
     except ReportError:
@@ -37,7 +34,13 @@ def fit_summary(report: Report) -> str:
             return encode_summary(_noted(report, dropped))
         except ReportError:
             continue
-    return encode_summary(report)
+    return encode_summary(_bare(report))
+
+
+def _bare(report: Report) -> Report:
+    """The last resort: only whether the measurement failed, so that somebody looks into the log."""
+    lost = Failure(reason="ReportTooLarge", message="the summary does not fit into the termination message; the full report is in the log")
+    return type(report)(failure=report.failure or lost)
 
 
 def _noted(report: Report, dropped: list[str]) -> Report:
@@ -100,6 +103,11 @@ def _thin_curves(report: ProfileReport) -> ProfileReport:
     return report.model_copy(update={"providers": tuple(providers)})
 
 
+def _drop_curves(report: ProfileReport) -> ProfileReport:
+    """Single requests only."""
+    return report.model_copy(update={"providers": tuple(profile.model_copy(update={"curve": profile.curve[:1]}) for profile in report.providers)})
+
+
 def _drop_problems(report: Report) -> Report:
     return report.model_copy(update={"problems": report.problems[:4]}) if isinstance(report, NodeReport) else report
 
@@ -123,4 +131,7 @@ _STEPS: tuple[tuple[str, Callable[[Report], Report]], ...] = (
     ("all but short messages", _shorten_messages(MESSAGE_LIMITS[1])),
     ("outputs", _only_profile(lambda report: report.model_copy(update={"outputs": ()}))),
     ("notes", _only_profile(lambda report: report.model_copy(update={"notes": ()}))),
+    ("most inputs", _only_profile(lambda report: report.model_copy(update={"inputs": report.inputs[:2]}))),
+    ("the curves", _only_profile(_drop_curves)),
+    ("messages", _shorten_messages(MESSAGE_LIMITS[2])),
 )

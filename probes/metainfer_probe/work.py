@@ -53,7 +53,7 @@ def count_macs(op_type: str, inputs: Sequence[Shape], outputs: Sequence[Shape]) 
 
 
 def _is_transposed(op_type: str) -> bool:
-    return op_type in ("ConvTranspose", "Deconvolution", "GroupDeconvolution", "ConvolutionBackpropData")
+    return op_type in ("ConvTranspose", "Deconvolution", "GroupDeconvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 
 
 def _weight_of(inputs: Sequence[Shape]) -> Shape | None:

@@ -19,6 +19,7 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper
 
 from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session, SessionOptions
+from metainfer_probe.backends.ort_convolutions import find_convolution_weights
 from metainfer_probe.backends.ort_errors import explain_load, explain_run, find_ir_limit
 from metainfer_probe.backends.ort_profile import NodeEvent, median_kernel_times, peak_live_bytes, read_profile
 from metainfer_probe.contract import Precision, Readback, TensorSpec
@@ -112,7 +113,7 @@ class _OpenSession:
             self._activation_bytes = peak_live_bytes(counted)
             for event in counted:
                 shapes.setdefault(event.node, event)
-        return median_kernel_times(runs, shapes)
+        return median_kernel_times(runs, shapes, find_convolution_weights(parse_model(self._model)))
 
     def activation_bytes(self) -> int:
         """See ``Session.activation_bytes``."""

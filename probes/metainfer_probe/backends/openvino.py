@@ -20,6 +20,7 @@ import openvino as ov
 
 from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session, SessionOptions
 from metainfer_probe.backends.ov_errors import explain_load, explain_run
+from metainfer_probe.backends.ov_work import count_original_macs, give_to_layers, seen
 from metainfer_probe.classify import op_class
 from metainfer_probe.contract import Precision, Readback, TensorSpec
 from metainfer_probe.dtypes import from_runtime
@@ -86,7 +87,7 @@ class OpenVinoBackend:
             raise
         except Exception as error:
             raise explain_load(error, model, self.runtime_version()) from error
-        return _OpenSession(self.provider, compiled, options)
+        return _OpenSession(self.provider, compiled, graph if options.profiling else None, options)
 
     @cached_property
     def _capabilities(self) -> tuple[str, ...]:
@@ -105,8 +106,10 @@ class _LayerTimes:
 class _OpenSession:
     """See ``Session``; one infer request per parallel caller."""
 
-    def __init__(self, provider: str, compiled: ov.CompiledModel, options: SessionOptions) -> None:
+    def __init__(self, provider: str, compiled: ov.CompiledModel, graph: ov.Model | None, options: SessionOptions) -> None:
         self._provider, self._compiled, self._profiling = provider, compiled, options.profiling
+        self._graph = graph
+        self._last_feeds: Feeds | None = None
         self._ports = {name: port for port in compiled.inputs for name in port.names}
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for _ in range(options.parallel_runs):
@@ -127,6 +130,7 @@ class _OpenSession:
             by_port = {self._port(name): value for name, value in feeds.items()}
             results = request.infer(by_port, share_inputs=True, share_outputs=False)
             if self._profiling:
+                self._last_feeds = feeds
                 self._record(request)
             return [results[port] for port in self._compiled.outputs]
         except ProbeError:
@@ -146,14 +150,16 @@ class _OpenSession:
         return Readback(provider=self._provider, precision=precision, coverage_permille=1000, assigned_nodes=len(executed))
 
     def kernel_times(self) -> list[KernelTime]:
-        """Medians over the runs after the first, with the shapes of the last run."""
+        """Medians over the runs after the first, with the work of the original operations each layer stands for."""
         if not self._profiling:
             return []
         nodes = {node.get_friendly_name(): node for node in self._compiled.get_runtime_model().get_ops()}
+        macs = self._macs_per_layer(nodes)
         times = []
         for name, layer in self._layers.items():
             inputs, outputs = _shapes(nodes[name]) if name in nodes else ((), ())
             self._activation_bytes = max(self._activation_bytes, count_bytes(inputs[:1], outputs))
+            own_macs = count_macs(layer.layer_type, [tensor.shape for tensor in inputs], [tensor.shape for tensor in outputs])
             times.append(
                 KernelTime(
                     node=name,
@@ -161,12 +167,18 @@ class _OpenSession:
                     provider=self._provider,
                     duration_us=statistics.median(layer.times_us),
                     op_class=op_class(layer.layer_type),
-                    macs=count_macs(layer.layer_type, [tensor.shape for tensor in inputs], [tensor.shape for tensor in outputs]),
+                    macs=macs.get(name, 0) if macs else own_macs,
                     bytes_moved=count_bytes(inputs, outputs),
                     kernel=layer.kernel,
                 )
             )
         return times
+
+    def _macs_per_layer(self, nodes: dict[str, Any]) -> dict[str, int]:
+        if self._graph is None or self._last_feeds is None:
+            return {}
+        originals = count_original_macs(self._graph, self._last_feeds)
+        return give_to_layers({name: _rt_info(nodes[name]) for name in self._layers if name in nodes}, originals) if originals else {}
 
     def activation_bytes(self) -> int:
         """See ``Session.activation_bytes``: inputs and outputs of the widest layer, a lower bound."""
@@ -176,6 +188,7 @@ class _OpenSession:
         """See ``Session.close``."""
         self._requests = queue.SimpleQueue()
         self._ports = {}
+        self._graph = None
         del self._compiled
 
     def _port(self, name: str) -> Any:
@@ -215,12 +228,5 @@ def _rt_info(node: Any) -> dict[str, str]:
 
 
 def _shapes(node: Any) -> tuple[tuple[TensorSeen, ...], tuple[TensorSeen, ...]]:
-    inputs = tuple(_seen(port.get_source_output()) for port in node.inputs())
-    return tuple(tensor for tensor in inputs if tensor is not None), tuple(tensor for tensor in map(_seen, node.outputs()) if tensor is not None)
-
-
-def _seen(port: Any) -> TensorSeen | None:
-    partial = port.get_partial_shape()
-    if partial.is_dynamic:
-        return None
-    return TensorSeen(port.get_element_type().get_type_name(), tuple(partial.to_shape()))
+    inputs = tuple(seen(port.get_source_output()) for port in node.inputs())
+    return tuple(tensor for tensor in inputs if tensor is not None), tuple(tensor for tensor in map(seen, node.outputs()) if tensor is not None)

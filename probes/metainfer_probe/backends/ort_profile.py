@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from metainfer_probe.backends.base import KernelTime
+from metainfer_probe.backends.ort_convolutions import ConvolutionWeights, unpadded_macs
 from metainfer_probe.classify import op_class
+from metainfer_probe.contract import OpClass
 from metainfer_probe.work import TensorSeen, count_bytes, count_macs
 
 _SUFFIX = "_kernel_time"
@@ -36,6 +38,11 @@ class NodeEvent:
     live_bytes: int
     """Memory that the arena had handed out right after the node; 0 where this runtime does not say."""
 
+    @property
+    def op_class(self) -> OpClass:
+        """The class of the operator."""
+        return op_class(self.op_type)
+
 
 def read_profile(path: Path) -> list[list[NodeEvent]]:
     """Node events, one list per run; without the first run where there are several."""
@@ -48,10 +55,11 @@ def read_profile(path: Path) -> list[list[NodeEvent]]:
     return runs[1:] or runs
 
 
-def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str, NodeEvent]) -> list[KernelTime]:
+def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str, NodeEvent], convolutions: ConvolutionWeights | None) -> list[KernelTime]:
     """One KernelTime per node: the median over runs of its own time in a run, because one preempted run would drown a mean.
 
-    ``shapes`` (from a run without prepacking) knows the weights that a kernel has repacked.
+    ``shapes`` (from a run without prepacking) knows the weights that a kernel has repacked, ``convolutions`` the channels
+    before padding.
     """
     first: dict[str, NodeEvent] = {}
     executions: Counter[str] = Counter()
@@ -62,7 +70,15 @@ def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str
             executions[event.node] += 1
             totals.setdefault(event.node, [0.0] * len(runs))[position] += event.own_us
     return [
-        _kernel_time(shapes.get(node, event), event, statistics.median(totals[node]), max(1, round(executions[node] / len(runs))))
+        KernelTime(
+            node=node,
+            op_type=event.op_type,
+            provider=event.provider,
+            duration_us=statistics.median(totals[node]),
+            op_class=event.op_class,
+            macs=_count(shapes.get(node, event), convolutions) * max(1, round(executions[node] / len(runs))),
+            bytes_moved=shapes.get(node, event).bytes_moved * max(1, round(executions[node] / len(runs))),
+        )
         for node, event in first.items()
     ]
 
@@ -75,17 +91,11 @@ def peak_live_bytes(events: Iterable[NodeEvent]) -> int:
     return reported or widest
 
 
-def _kernel_time(shapes: NodeEvent, event: NodeEvent, median_us: float, executions: int) -> KernelTime:
-    inputs, outputs = [tensor.shape for tensor in shapes.inputs], [tensor.shape for tensor in shapes.outputs]
-    return KernelTime(
-        node=event.node,
-        op_type=event.op_type,
-        provider=event.provider,
-        duration_us=median_us,
-        op_class=op_class(event.op_type),
-        macs=count_macs(event.op_type, inputs, outputs) * executions,
-        bytes_moved=shapes.bytes_moved * executions,
-    )
+def _count(event: NodeEvent, convolutions: ConvolutionWeights | None) -> int:
+    weight = convolutions.behind(event.node) if convolutions is not None and event.op_class == "convolution" else None
+    if weight is not None and event.outputs:
+        return unpadded_macs(weight, event.outputs[0].shape)
+    return count_macs(event.op_type, [tensor.shape for tensor in event.inputs], [tensor.shape for tensor in event.outputs])
 
 
 def _own_times(events: list[dict[str, Any]]) -> list[float]:
