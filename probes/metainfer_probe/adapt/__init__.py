@@ -2,7 +2,7 @@
 
 ``make_variant`` is the whole interface. A copy is named after the content of the file, the recipe and (where it matters)
 the calibration inputs, so a second call, also from another process, finds it. What cannot be made is a reason:
-``AlreadyQuantised``, ``PrecisionUnsupported``, ``CalibrationMissing``, ``NothingToQuantise``, ``OutOfMemory``, ``DiskFull``
+``AlreadyQuantized``, ``PrecisionUnsupported``, ``CalibrationMissing``, ``NothingToQuantise``, ``OutOfMemory``, ``DiskFull``
 or ``VariantFailed`` with the tool's own words. Model files are untrusted: call it in a child process when measuring.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +30,7 @@ _PROCESS_BYTES = 250 << 20
 """Resident memory of this process with onnx, onnxruntime and its quantiser imported, before any model is read."""
 
 
-def make_variant(
-    model: Path, file_precision: Precision, *, calibration: Sequence[Feeds] | None, workdir: Path, provider: str
-) -> Path:
+def make_variant(model: Path, file_precision: Precision, *, calibration: Sequence[Feeds] | None, workdir: Path, provider: str) -> Path:
     """Path of a copy of ``model`` in ``file_precision`` (``fp16`` or ``int8``), made now or found in ``workdir``.
 
     Args:
@@ -44,13 +41,15 @@ def make_variant(
     """
     source = read_source(model)
     if source.stored_precision == "int8":
-        raise ProbeError("AlreadyQuantised", f"{model.name} is quantised already, so it has no {file_precision} copy; serve it as it is (fp32)")
+        raise ProbeError("AlreadyQuantized", f"{model.name} is quantised already, so it has no {file_precision} copy; serve it as it is (fp32)")
     if file_precision == source.stored_precision:
         return model
     recipe = _select(source.stored_precision, file_precision, model, provider)
     samples = tuple(calibration or ())[:CALIBRATION_SAMPLES] if recipe.needs_calibration else ()
     if recipe.needs_calibration and not samples:
-        raise ProbeError("CalibrationMissing", f"{recipe.name} of {model.name} needs calibration inputs; set accuracy.calibration (CALIBRATION_PATH for a server)")
+        raise ProbeError(
+            "CalibrationMissing", f"{recipe.name} of {model.name} needs calibration inputs; set accuracy.calibration (CALIBRATION_PATH for a server)"
+        )
     target = workdir / "variants" / "-".join((source.digest[:16], recipe.name, *([_digest(samples)] if samples else [])))
     if (target / _FILE_NAME).is_file():
         return target / _FILE_NAME
@@ -90,8 +89,8 @@ def _make(recipe: Recipe, task: Task) -> None:
 
 
 def _variant_failed(recipe: Recipe, task: Task, error: Exception) -> ProbeError:
-    words = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-    return ProbeError("VariantFailed", f"onnxruntime's tools cannot make a {recipe.name} copy of {task.source.path.name}: {type(error).__name__}: {words}")
+    words = next((f": {line.strip()}" for line in str(error).splitlines() if line.strip()), "")
+    return ProbeError("VariantFailed", f"onnxruntime's tools cannot make a {recipe.name} copy of {task.source.path.name}: {type(error).__name__}{words}")
 
 
 def _check_memory(weight_bytes: int, recipe: Recipe, model: Path) -> None:
