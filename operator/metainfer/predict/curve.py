@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from metainfer.decide.evidence import is_figure
 from metainfer.predict.peaks import Peaks
 from metainfer.predict.roofline import Execution, class_times_us, launch_times_us
 from metainfer.predict.workload import CLASSES, Floats, Workload
@@ -83,7 +84,7 @@ class Correction:
 
 def build_correction(work: Workload, stored: Precision, curve: Sequence[CurvePoint], home: Home) -> Correction:
     """Correction by the fp32 points of one provider's curve; points without a usable time are left out."""
-    points = [point for point in curve if _is_positive(point.p50_us) and point.batch_size >= 1 and point.concurrency >= 1]
+    points = [point for point in curve if is_figure(point.p50_us) and point.batch_size >= 1 and point.concurrency >= 1]
     factors = _class_factors(work, stored, home)
     single = _medians({(point.batch_size, point.p50_us) for point in points if point.concurrency == 1})
     batches = tuple(sorted(single))
@@ -130,14 +131,10 @@ def _slowdowns(points: Sequence[CurvePoint], single: Mapping[int, float]) -> tup
 
 
 def _tail(points: Sequence[CurvePoint]) -> float | None:
-    ratios = [point.p99_us / point.p50_us for point in points if _is_positive(point.p99_us)]
+    ratios = [point.p99_us / point.p50_us for point in points if is_figure(point.p99_us)]
     return max(1.0, min(TAIL_LIMIT, median(ratios))) if ratios else None
 
 
 def _medians(pairs: set[tuple[int, float]]) -> Mapping[int, float]:
     keys = {key for key, _ in pairs}
     return {key: median(value for other, value in pairs if other == key) for key in keys}
-
-
-def _is_positive(value: float) -> bool:
-    return math.isfinite(value) and value > 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from metainfer.decide.evidence import is_figure
 from metainfer.decide.facts import Portrait
 from metainfer.decide.predictor import Prediction, Question
 from metainfer.predict.curve import LOAD_TAIL, ONE_RUN_TAIL, Correction, Home, build_correction
@@ -30,8 +31,8 @@ OTHER_FAMILY_LOG_SIGMA = 0.20
 """Added in square where the curve comes from another family's card."""
 UNRELATED_LOG_SIGMA = 0.25
 """Added where it is not known on which card the curve was measured."""
-PRECISION_LOG_SIGMA = 0.35
-"""Added for every precision but the measured fp32: one model's int8 was 1.6 times faster, another's 8 times slower."""
+PRECISION_LOG_SIGMA = {"fp32": 0.0, "bf16": 0.25, "fp16": 0.25, "int8": 0.5}
+"""Added for a precision that the curve did not measure. int8 is the most doubtful: one model's was 5 times faster, another's half as fast."""
 BATCH_LOG_SIGMA = 0.15
 """Added for a batch outside the measured ones."""
 NOTHING_KNOWN_LOG_SIGMA = 1.0
@@ -108,7 +109,7 @@ def _home(question: Question, provider: str) -> Home:
     card = known if known is not None else question.card
     gflops = profile.micro.gflops if profile.micro is not None else 0.0
     speed = 1.0
-    if card is not None and card.status.micro_megaflops > 0 and math.isfinite(gflops) and gflops > 0:
+    if card is not None and card.status.micro_megaflops > 0 and is_figure(gflops):
         limit = SPEED_LIMIT if known is not None else UNRELATED_SPEED_LIMIT
         speed = max(1 / limit, min(limit, gflops * 1000 / card.status.micro_megaflops))
     return Home(_fp32_peaks(card, provider), _fp32_peaks(card, _counting_provider(profile) or provider), speed, known is not None)
@@ -143,7 +144,7 @@ def _log_sigma(part: _Parts) -> float:
         return math.hypot(execution.peaks.log_sigma, *parts)
     home = question.profiled_on
     parts += [CURVE_LOG_SIGMA, UNRELATED_LOG_SIGMA if home is None else 0.0 if _same_family(question.card, home) else OTHER_FAMILY_LOG_SIGMA]
-    parts.append(PRECISION_LOG_SIGMA if execution.precision != "fp32" else 0.0)
+    parts.append(PRECISION_LOG_SIGMA[execution.precision])
     parts.append(0.0 if part.correction.covers(execution.batch) else BATCH_LOG_SIGMA)
     return math.hypot(*parts)
 

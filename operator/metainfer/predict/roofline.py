@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metainfer.predict.peaks import ANCHOR_ROWS, Peaks
-from metainfer.predict.workload import QUANTISED, RECURRENT, Floats, Workload, byte_scales
+from metainfer.predict.workload import INT8_REALISED, RECURRENT, Floats, Workload, byte_scales
 from metainfer_probe.contract import Precision
 
 FP32_BYTES = 4.0
@@ -68,11 +68,11 @@ def _rows(macs: Floats, fp32_bytes: Floats, batch: Floats) -> Floats:
 
 
 def _rates(executions: Sequence[Execution]) -> Floats:
-    """[executions, classes, anchors]: int8's rate only where int8 is computed."""
-    quantised = np.array([item.precision == "int8" for item in executions])[:, None] & ~QUANTISED[None, :]
-    own = np.stack([item.peaks.flop_per_us for item in executions])[:, None, :]
-    floats = np.stack([item.peaks.float_flop_per_us for item in executions])[:, None, :]
-    return np.where(quantised[:, :, None], floats, own)
+    """[executions, classes, anchors]: the precision's own rates; of int8 the part of its gain over fp32 that each class keeps."""
+    realised = np.where(np.array([item.precision == "int8" for item in executions])[:, None], INT8_REALISED[None, :], 1.0)[:, :, None]
+    own = np.stack([np.log(item.peaks.flop_per_us) for item in executions])[:, None, :]
+    floats = np.stack([np.log(item.peaks.float_flop_per_us) for item in executions])[:, None, :]
+    return np.asarray(np.exp(floats + realised * (own - floats)), dtype=np.float64)
 
 
 def _rate_at(rows: Floats, rates: Floats) -> Floats:
