@@ -472,3 +472,20 @@ def test_an_unmapped_template_has_no_container_to_guess() -> None:
     world = make_world(target=replace(two, template=make_template(make_container("a"), make_container("b"))))
     world.turn()
     assert world.condition("Stalled") == ("True", "ContainerAmbiguous")
+
+
+def test_a_model_that_loses_accuracy_in_every_lossy_precision_still_gets_its_best_exact_configuration() -> None:
+    """Fast and wrong variants must not use up all benchmarks: the exact one on the other family is found."""
+
+    def p50_us(candidate: Candidate) -> float:
+        if candidate.config.precision != "fp32":
+            return 3_000
+        return 8_000 if candidate.family == OPENVINO else 24_000
+
+    world = make_world(p50_us, difference_ppm=50_000)
+    world.play()
+    recommendation = world.snapshot.adaptation.status.recommendation
+    assert recommendation is not None
+    assert (recommendation.config.family, recommendation.config.precision) == (OPENVINO, "fp32")
+    failed = [candidate for candidate in world.benched() if candidate.config.precision != "fp32"]
+    assert len({(item.family, item.config.precision) for item in failed}) == len(failed), "a failed precision is not tried again with other settings"
