@@ -17,11 +17,12 @@ Check = Callable[[], Mapping[str, str]]
 
 
 class HealthServer:
-    """Serves the three paths on all addresses of the pod."""
+    """Serves the three paths, on all addresses of the pod unless one is given."""
 
-    def __init__(self, alive: Check, ready: Check, port: int) -> None:
+    def __init__(self, alive: Check, ready: Check, port: int, *, host: str | None = None) -> None:
         self._checks = {"/healthz": alive, "/readyz": ready}
         self._port = port
+        self._host = host
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> int:
@@ -32,7 +33,7 @@ class HealthServer:
             site.router.add_get(path, self._check)
         self._runner = web.AppRunner(site, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, port=self._port).start()
+        await web.TCPSite(self._runner, self._host, self._port).start()
         port: int = self._runner.addresses[0][1]
         return port
 
