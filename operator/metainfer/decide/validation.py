@@ -122,11 +122,10 @@ def _best_open(situation: Situation, tried: Collection[Candidate]) -> Measure | 
     if not sound:
         likely = max(unmeasured, key=lambda item: item.score + (math.log(accuracy_chance(item.candidate, faults, sound)) if faults else 0.0))
         return Measure(likely.candidate, "best by prediction")
-    chances = {item.candidate: accuracy_chance(item.candidate, faults, sound) for item in unmeasured}
-    # Of equal ones the first, which is the better ranked.
-    best = max(unmeasured, key=lambda item: chances[item.candidate] * expected_gain(item, sound[0]))
+    gains = {item.candidate: accuracy_chance(item.candidate, faults, sound) * expected_gain(item, sound[0]) for item in unmeasured}
+    best = max(unmeasured, key=lambda item: gains[item.candidate])  # of equal ones the first, which is the better ranked
     has_alternative = any(item.candidate != situation.current for item in sound)
-    if has_alternative and expected_gain(best, sound[0]) < WORTHWHILE_LOG_GAIN:
+    if has_alternative and gains[best.candidate] < WORTHWHILE_LOG_GAIN:
         return Decide("the best one is already measured")
     return Measure(best.candidate, f"promises most by what is known so far, score {best.score_permille / 1000:.2f}")
 
