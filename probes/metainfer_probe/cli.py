@@ -117,7 +117,7 @@ def _run(request: Request, volume: Path, workdir: Path, micro: MicroProbe) -> Re
         return profile_model(request, volume, workdir=workdir, micro=micro)
     from metainfer_probe.bench import bench_candidate
 
-    return bench_candidate(request, volume, workdir)
+    return bench_candidate(request, volume, workdir, micro=micro)
 
 
 def _duration(request: Request) -> float:
