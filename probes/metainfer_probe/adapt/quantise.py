@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,14 @@ _DOT_PRODUCT_FLAGS = frozenset(("avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx
 _X86 = ("x86_64", "AMD64")
 
 
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """``short_weights``: 7 bits instead of 8. ``symmetric``: signed activations around zero, as GPU kernels want them."""
+
+    short_weights: bool
+    symmetric: bool = False
+
+
 def select_int8_recipe(model: Path, provider: str) -> Recipe:
     """Static or dynamic, by what the graph mostly consists of and what the provider can run.
 
@@ -49,14 +58,11 @@ def select_int8_recipe(model: Path, provider: str) -> Recipe:
     convolutions, products = _count_quantisable(parse_model(model))
     if convolutions + products == 0:
         raise ProbeError("NothingToQuantise", f"{model.name} has no convolution, matrix product or LSTM with constant weights, so int8 gains nothing")
-    short = needs_short_weights(provider)
-    suffix = "-w7" if short else ""
+    numbers = NumberFormat(needs_short_weights(provider), symmetric=provider not in CPU_PROVIDERS)
+    suffix = ("-s8" if numbers.symmetric else "") + ("-w7" if numbers.short_weights else "")
     if products > convolutions and provider == "CPUExecutionProvider":
-        return Recipe(f"int8-dynamic{suffix}", partial(make_dynamic, short_weights=short), needs_calibration=False, memory_factor=4.0)
-    symmetric = provider not in CPU_PROVIDERS  # GPU kernels take signed activations around zero only
-    kind = "int8-static-s8" if symmetric else "int8-static"
-    make = partial(make_static, short_weights=short, symmetric=symmetric)
-    return Recipe(f"{kind}{suffix}", make, needs_calibration=True, memory_factor=5.0)
+        return Recipe(f"int8-dynamic{suffix}", partial(make_dynamic, numbers=numbers), needs_calibration=False, memory_factor=4.0)
+    return Recipe(f"int8-static{suffix}", partial(make_static, numbers=numbers), needs_calibration=True, memory_factor=5.0)
 
 
 def needs_short_weights(provider: str, *, machine: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
@@ -70,7 +76,7 @@ def needs_short_weights(provider: str, *, machine: str | None = None, cpuinfo: P
     return not _DOT_PRODUCT_FLAGS.intersection(flags.split())
 
 
-def make_dynamic(task: Task, *, short_weights: bool) -> None:
+def make_dynamic(task: Task, *, numbers: NumberFormat) -> None:
     """Weights of matrix products and LSTMs in int8 per channel, activations quantised at run time. Convolutions stay."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -79,20 +85,20 @@ def make_dynamic(task: Task, *, short_weights: bool) -> None:
         task.target,
         op_types_to_quantize=[*LINEAR, *RECURRENT],
         per_channel=True,
-        reduce_range=short_weights,
+        reduce_range=numbers.short_weights,
         weight_type=QuantType.QInt8,
         use_external_data_format=task.source.is_large,
     )
     _check_quantised(task)
 
 
-def make_static(task: Task, *, short_weights: bool, symmetric: bool) -> None:
+def make_static(task: Task, *, numbers: NumberFormat) -> None:
     """QDQ form with min-max calibration; per channel, or per tensor where the tool cannot."""
     prepared = prepare(task)
     model = parse_model(prepared)
     opset = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     floating = _products_of_activations(model)
-    static = partial(_quantise_static, task, prepared, floating=floating, short_weights=short_weights, symmetric=symmetric)
+    static = partial(_quantise_static, task, prepared, floating=floating, numbers=numbers)
     if opset < PER_CHANNEL_OPSET:
         static(per_channel=False)
     else:
@@ -109,7 +115,7 @@ def _products_of_activations(model: ModelProto) -> list[str]:
     return [node.name for node in model.graph.node if node.op_type in LINEAR and constants.isdisjoint(node.input[:2])]
 
 
-def _quantise_static(task: Task, prepared: Path, *, floating: list[str], short_weights: bool, symmetric: bool, per_channel: bool) -> None:
+def _quantise_static(task: Task, prepared: Path, *, floating: list[str], numbers: NumberFormat, per_channel: bool) -> None:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
     quantize_static(
@@ -119,14 +125,14 @@ def _quantise_static(task: Task, prepared: Path, *, floating: list[str], short_w
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*CONVOLUTIONS, *LINEAR],
         per_channel=per_channel,
-        reduce_range=short_weights,
-        activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
+        reduce_range=numbers.short_weights,
+        activation_type=QuantType.QInt8 if numbers.symmetric else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         use_external_data_format=task.source.is_large,
         nodes_to_exclude=floating,
         extra_options={
             "OpTypesToExcludeOutputQuantization": list(LINEAR),  # else the scores of an attention would get int8 inputs all the same
-            "ActivationSymmetric": symmetric,
+            "ActivationSymmetric": numbers.symmetric,
             "WeightSymmetric": True,
         },
         calibration_cache_path=task.scratch / "ranges.json",  # the per-tensor retry need not run the model again
