@@ -6,7 +6,8 @@ ends when the best one is already measured, when ``top_k`` others are, or when t
 
 *Promises most* is expected improvement over the best measured one (Jones, Schonlau, Welch, Efficient Global Optimization, 1998):
 a doubtful prediction that may be much better is worth a run, a sure one that is hardly better is not. Taking the best mean instead
-stops too early: in simulation it left 2.5 times the regret of this rule.
+stops too early: simulated with answers that are always good enough,
+it left 2.5 times the regret of this rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The sequential loop against a hidden truth: what it costs to measure a handful of candidates instead of all.
 
 The truth is a seeded table: base cost times log-normal effects of model, family, provider, precision on that provider, batch,
-concurrency and the candidate itself. Predictions know the base only. Benchmarks are noisy by 5 %, on cards whose state drifts.
+concurrency and the candidate itself; and per provider and precision, whether the answers stay within the budget. Predictions know the
+base only. Benchmarks are noisy by 5 %, on cards whose state drifts. Regret is against the best whose answers are good enough.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from tests.unit.decide.make_facts import CPU_PROVIDER, OPENVINO_PROVIDER, make_portrait
-from tests.unit.decide.make_runs import MICRO_GFLOPS, make_candidate, make_measured, make_prediction, make_run
+from tests.unit.decide.make_runs import MICRO_GFLOPS, make_accuracy, make_candidate, make_measured, make_prediction, make_run
 
 from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.ranking import Objective
-from metainfer.decide.validation import Decide, Situation, next_step
+from metainfer.decide.validation import WITHIN_BUDGET, Decide, Situation, next_step
 from metainfer.decide.verdicts import judge
 from metainfer_probe.contract import MicroProbe, Precision
 
@@ -43,6 +44,8 @@ class World:
         self._effects: dict[object, float] = {}
         self.predicted_us: dict[Candidate, float] = {}
         self.true_us: dict[Candidate, float] = {}
+        everywhere = sorted({provider for _, providers in FAMILIES.values() for provider in providers})
+        self._is_exact = {(provider, item): self.random.random() < WITHIN_BUDGET.get(item, 1.0) for provider in everywhere for item in PRECISIONS}
         for family, (speed, providers) in FAMILIES.items():
             for provider in providers:
                 for precision, precision_factor in PRECISIONS.items():
@@ -69,6 +72,10 @@ class World:
             self._effects[key] = self.random.gauss(0.0, sigma)
         return self._effects[key]
 
+    def is_valid(self, candidate: Candidate) -> bool:
+        """Whether the answers stay within the budget: fp32 always, the others in as many models as measured ones did."""
+        return self._is_exact[candidate.config.execution_provider, candidate.config.precision]
+
     def bench(self, candidate: Candidate, number: int) -> RunResult:
         """One noisy run: the card's state moves candidate, reference and micro-probe alike; a fresh process adds its own luck."""
         reference_us = self.true_us[make_candidate(candidate.family, execution_provider=candidate.config.execution_provider)]
@@ -83,12 +90,13 @@ class World:
             reference=make_measured(level_us),
             micro=MicroProbe(gflops=MICRO_GFLOPS / state, bandwidth_gigabytes_per_second=10.0, spread_permille=10),
             p25_ratio_spread_permille=60,
+            accuracy=make_accuracy(difference_ppm=1_000 if self.is_valid(candidate) else 300_000),
         )
 
     def regret(self, candidate: Candidate | None) -> float:
-        """How much slower than the best there is."""
+        """How much slower than the best of the valid ones."""
         assert candidate is not None
-        return self.true_us[candidate] / min(self.true_us.values()) - 1
+        return self.true_us[candidate] / min(value for item, value in self.true_us.items() if self.is_valid(item)) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,10 @@ class Outcome:
 
 
 def play(seed: int) -> Outcome:
-    """The loop from the first run to the decision, and what two simpler ways would have chosen."""
+    """The loop from the first run to the decision, and what two simpler ways would have chosen.
+
+    Without a benchmark only fp32 can be approved; random picks are benchmarked as often as the loop may.
+    """
     world = World(seed)
     predictions = {item: make_prediction(value, log_sigma=0.45, throughput_per_second=CLIENTS * 1e6 / value) for item, value in world.predicted_us.items()}
     situation = Situation(
@@ -116,24 +127,24 @@ def play(seed: int) -> Outcome:
         situation = Situation(predictions, (*situation.runs, run), situation.portraits, situation.objective, current=CURRENT)
         step = next_step(situation)
     selected = judge(situation, minimum_gain_percent=5).selected
-    best_guess = min(predictions, key=lambda item: (world.predicted_us[item], item.key))
-    picks = world.random.sample(sorted(predictions, key=lambda item: item.key), 4)
+    best_guess = min((item for item in predictions if item.config.precision == "fp32"), key=lambda item: (world.predicted_us[item], item.key))
+    picks = [CURRENT, *(item for item in world.random.sample(sorted(predictions, key=lambda item: item.key), 4) if world.is_valid(item))]
     return Outcome(world.regret(selected), world.regret(best_guess), min(world.regret(item) for item in picks), len(situation.runs))
 
 
 def test_five_runs_find_a_configuration_near_the_best() -> None:
-    """Mean regret below 25 % where predictions alone leave more than 50 % and four random picks more than 100 %.
+    """Mean regret below 40 %, where fp32 by prediction alone leaves more than 120 % and as many random benchmarks more than 150 %.
 
-    Over 200 other seeds the three were 12, 70 and 144 % with 4.5 runs; without correction by what was measured the loop left 22 %, and
-    taking the best mean instead of the best promise 30 %.
+    Over 200 other seeds the three were 33, 190 and 219 % with 4.8 runs (median of the loop: 12 %). Without correction by what was
+    measured the loop left 47 %; without weighing the chance that answers are good enough more than 300 %.
     """
     outcomes = [play(seed) for seed in range(SEEDS)]
     loop, alone, at_random = (mean(getattr(item, name) for item in outcomes) for name in ("loop", "prediction_alone", "random_picks"))
     assert max(item.runs for item in outcomes) <= 5
-    assert loop < 0.25
-    assert alone > 0.5
-    assert at_random > 1.0
-    assert sum(item.loop < 0.05 for item in outcomes) >= SEEDS // 2, "in half of the cases it is the best one, or within the dead band of it"
+    assert loop < 0.4
+    assert alone > 1.2
+    assert at_random > 1.5
+    assert median(item.loop for item in outcomes) < 0.2
 
 
 def test_the_same_seed_gives_the_same_outcome() -> None:
