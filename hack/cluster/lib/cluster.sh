@@ -3,9 +3,17 @@
 
 # Several clusters can stand beside each other, each with its own directory and number: the tests that cut the power
 # use another one than the one people work with.
-INSTANCE=${META_INFER_CLUSTER_INSTANCE:-0}
-[[ $INSTANCE =~ ^([0-9]|1[0-5])$ ]] || die "META_INFER_CLUSTER_INSTANCE is '$INSTANCE': a number from 0 to 15 is needed"
 STATE_DIR=$(canonical_dir "${META_INFER_CLUSTER_DIR:-/var/lib/meta-infer-cluster}")
+INSTANCE=${META_INFER_CLUSTER_INSTANCE:-}
+# The directory remembers its number: taking the wrong one down would take somebody else's cluster down.
+if [[ -s $STATE_DIR/instance ]]; then
+  known=$(<"$STATE_DIR/instance")
+  [[ -z $INSTANCE || $INSTANCE == "$known" ]] ||
+    die "the cluster in $STATE_DIR has number $known, not $INSTANCE: unset META_INFER_CLUSTER_INSTANCE, or 'down --purge' it first"
+  INSTANCE=$known
+fi
+INSTANCE=${INSTANCE:-0}
+[[ $INSTANCE =~ ^([0-9]|1[0-5])$ ]] || die "META_INFER_CLUSTER_INSTANCE is '$INSTANCE': a number from 0 to 15 is needed"
 SUFFIX=''
 if ((INSTANCE)); then SUFFIX=-$INSTANCE; fi
 

@@ -4,6 +4,7 @@
 
 cluster_down() {
   check_rights
+  check_number
   lock "$STATE_DIR/lock"
   # Kubelets first, or they would start again what is stopped next.
   local node agents=()

@@ -34,15 +34,20 @@ check_port() {
   [[ -z $holder ]] || die "$protocol port $port is taken by $holder: stop it, $daemon needs it on $API_ADDRESS"
 }
 
-# A VPN or proxy may have taken the benchmark range, and another cluster this cluster's number.
+# A VPN or proxy may have taken the benchmark range.
 check_addresses() {
-  local taken other
-  taken=$(ip -o -4 address show | awk -v ours="$BRIDGE" '$4 ~ /^198\.1[89]\./ && $2 !~ /^br-mi/ && $2 != ours { print $2 " (" $4 ")"; exit }')
+  local taken
+  taken=$(ip -o -4 address show | awk '$4 ~ /^198\.1[89]\./ && $2 !~ /^br-mi/ { print $2 " (" $4 ")"; exit }')
   [[ -z $taken ]] || die "the interface $taken uses addresses of 198.18.0.0/15, which the cluster needs: take it down"
-  for other in $(marked_pids "META_INFER_BRIDGE=$BRIDGE"); do
-    other=$(tr '\0' '\n' <"/proc/$other/environ" 2>/dev/null | sed -n 's/^META_INFER_CLUSTER=//p')
-    [[ -z $other || $other == "$STATE_DIR" ]] ||
-      die "the cluster in $other has number $INSTANCE already: set META_INFER_CLUSTER_INSTANCE to another one"
+}
+
+# Two clusters of one number would share links and cgroups, and taking one down would kill the other.
+check_number() {
+  local pid owner
+  for pid in $(marked_pids "META_INFER_BRIDGE=$BRIDGE"); do
+    owner=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^META_INFER_CLUSTER=//p')
+    [[ -z $owner || $owner == "$STATE_DIR" ]] ||
+      die "the cluster in $owner has number $INSTANCE already: set META_INFER_CLUSTER_INSTANCE to another one"
   done
 }
 
@@ -52,6 +57,7 @@ preflight() {
   install_packages containerd runc /usr/lib/cni/bridge iptables conntrack ip nsenter jq openssl curl
   check_kernel
   check_addresses
+  check_number
   check_port kube-apiserver tcp "$API_PORT"
   check_port coredns tcp 53
   check_port coredns udp 53

@@ -9,6 +9,7 @@ cluster_up() {
   mkdir -p "$STATE_DIR"
   chmod 0755 "$STATE_DIR"
   lock "$STATE_DIR/lock"
+  echo "$INSTANCE" >"$STATE_DIR/instance"
   # The API server's clock is this machine's.
   started=$(date --utc +%Y-%m-%dT%H:%M:%SZ)
 
