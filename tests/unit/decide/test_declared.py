@@ -119,6 +119,18 @@ def test_a_leaf_in_managed_fields_is_the_whole_entry() -> None:
     assert contested_env(make_target("ocr", container, managed=owners), container) == ()
 
 
+def test_one_owner_of_the_whole_entry_is_enough_to_keep_it() -> None:
+    """A human's edit of the value beside the chart's entry contests nothing: the entry stays when we leave it out."""
+    container = make_container(env={PRECISION: "int8"})
+    edit = make_env_owner(container, PRECISION, manager="kubectl-edit", operation="Update", leaf=VALUE_ONLY)
+    owners = (make_env_owner(container, PRECISION), make_env_owner(container, PRECISION, manager="helm"), edit)
+    target = make_target("ocr", container, managed=owners)
+    found = find_declaration(target, container, PRECISION, {})
+    assert found is not None
+    assert found.manager == "helm, kubectl-edit"
+    assert contested_env(target, container) == ()
+
+
 def test_of_two_entries_with_one_name_the_last_one_counts() -> None:
     """Charts with two branches write such lists; the container runtime takes the last."""
     container = replace(make_container(), env=(EnvEntry(PRECISION, "fp32"), EnvEntry("A", "x"), EnvEntry(PRECISION, "int8")))

@@ -256,6 +256,12 @@ def test_no_settings_for_a_family_that_the_owners_rule_may_leave() -> None:
     assert "METAINFER_PRECISION" in plan.patch_json
 
 
+def test_a_few_other_nodes_are_all_named() -> None:
+    """Three fit into the message."""
+    plan = build_placement(make_request(target=owner_affinity(REQUIRED_AFFINITY), other_nodes=("t4-1", "t4-2", "t4-3")))
+    assert "(t4-1, t4-2, t4-3)" in plan.withheld[0].why
+
+
 def test_other_nodes_do_not_matter_where_we_place_the_pods() -> None:
     """Our own required terms keep them away."""
     assert build_placement(make_request(other_nodes=("t4-1",))).apply is not None
@@ -335,6 +341,13 @@ def test_a_second_choice_keeps_what_the_first_one_remembered() -> None:
     second = build_placement(make_request(first.template.containers[0], first, config=make_config(), decision_id="another"))
     remembered = read_pre_image(replace(first, annotations=body_of(second)["metadata"]["annotations"]))
     assert remembered == read_pre_image(first)
+
+
+def test_the_deletion_policy_travels_with_the_deployment() -> None:
+    """Whoever finds the Deployment without its adaptation knows what was wished."""
+    found = read_pre_image(applied(make_request(deletion_policy="Retain")))
+    assert found is not None
+    assert (found.deletion_policy, found.adaptation_uid) == ("Retain", "uid-adaptation-ocr")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"adaptation": 1, "before": 7}', "not json"])

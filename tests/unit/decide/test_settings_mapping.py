@@ -138,6 +138,8 @@ def test_what_is_written_reads_back_as_the_same(config: ServingConfig, unit: Del
         pytest.param("max_batch_delay", "-0.1", "seconds", None, id="negative seconds"),
         pytest.param("max_batch_delay", "5ms", "seconds", None, id="a duration where seconds belong"),
         pytest.param("execution_providers", "OpenVINOExecutionProvider, CPUExecutionProvider", "duration", OPENVINO_PROVIDER, id="the first provider runs"),
+        pytest.param("execution_providers", "P" * 64, "duration", "P" * 64, id="the longest name of a provider"),
+        pytest.param("execution_providers", "P" * 65, "duration", None, id="longer than any provider's name"),
         pytest.param("execution_providers", "[cpu]", "duration", None, id="another list syntax"),
     ],
 )
@@ -258,6 +260,14 @@ def test_batches_without_time_to_wait_are_single_requests() -> None:
     assert any("batch size 8 has no effect" in note for note in found.notes)
 
 
+def test_a_delay_without_room_for_two_is_no_batching() -> None:
+    """Batch 1 never waits, whatever delay is declared."""
+    found = baseline_of(make_container(env={"METAINFER_MAX_BATCH_DELAY": "5ms"}))
+    assert found.config == make_config()
+    assert settings_that_fix(found) == FixedSettings(max_batch_delay_us=5_000)
+    assert found.notes == ()
+
+
 def test_batching_that_the_owner_switched_off_stays_off() -> None:
     """Size and delay declared, the delay 0: no choice can batch."""
     found = baseline_of(make_container(env={"METAINFER_MAX_BATCH_SIZE": "8", "METAINFER_MAX_BATCH_DELAY": "0ms"}))
@@ -295,6 +305,7 @@ def test_fixed_settings_are_what_candidates_are_built_with() -> None:
         pytest.param(FixedSettings(max_batch_delay_us=1), make_config(**BATCHING), ("max_batch_delay",), id="another delay"),
         pytest.param(FixedSettings(max_batch_delay_us=5_000), make_config(), (), id="a delay that single requests never wait"),
         pytest.param(FixedSettings(batch_size=8), make_config(), (), id="batching is switched off by the delay, which is free"),
+        pytest.param(FixedSettings(batch_size=1, max_batch_delay_us=1), make_config(), (), id="the owner declares single requests"),
         pytest.param(FixedSettings(batch_size=8, max_batch_delay_us=1), make_config(), ("max_batch_size",), id="the owner makes the server batch"),
     ],
 )
