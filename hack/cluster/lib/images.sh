@@ -32,11 +32,11 @@ make_busybox_archive() {
   local archive=$CACHE_DIR/busybox-image.tar work applet layer
   if [[ ! -s $archive ]]; then
     work=$(mktemp -d)
-    mkdir -p "$work/root/bin" "$work/root/tmp" "$work/image"
-    chmod 1777 "$work/root/tmp"
-    cp "$(busybox)" "$work/root/bin/busybox"
-    for applet in $("$(busybox)" --list); do ln -s busybox "$work/root/bin/$applet" 2>/dev/null || true; done
-    tar -C "$work/root" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$work/image/layer.tar" .
+    mkdir -p "$work/files/bin" "$work/files/tmp" "$work/image"
+    chmod 1777 "$work/files/tmp"
+    cp "$(busybox)" "$work/files/bin/busybox"
+    for applet in $("$(busybox)" --list); do ln -s busybox "$work/files/bin/$applet" 2>/dev/null || true; done
+    tar -C "$work/files" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$work/image/layer.tar" .
     layer=$(sha256sum "$work/image/layer.tar" | cut -d ' ' -f 1)
     cat >"$work/image/config.json" <<JSON
 {"architecture": "$(image_architecture)", "os": "linux",
