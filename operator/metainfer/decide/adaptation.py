@@ -11,7 +11,7 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelStatus
-from metainfer.decide.applying import apply_decision
+from metainfer.decide.applying import apply_decision, note_declared
 from metainfer.decide.choosing import Ranking, rank_choice
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.deciding import decided_candidate, record_choice, undecided_for_long
@@ -78,6 +78,7 @@ def _open(draft: Draft) -> _Open | AdaptationPlan:
         return draft.stall(reasons.CONTAINER_NOT_FOUND, "the target's container cannot be told", seconds=PAUSED_POLL_SECONDS)
     if not scene.pools:
         return draft.stall(reasons.NO_POOL, "spec.poolSelector matches no AcceleratorPool", seconds=PAUSED_POLL_SECONDS)
+    note_declared(draft, scene)
     return _Open(scene, problem)
 
 

@@ -40,12 +40,20 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     if plan is None:
         return draft.stall("FamilyGone", f"family {candidate.family} of pool {candidate.pool} is no longer open to the target", seconds=60.0)
     draft.put(recommendation=recommendation.model_copy(update={"patch": plan.patch_json[:8192]}))
-    held_back = _held_back(draft, plan, problem)
+    held_back = _held_back(draft, scene, plan, problem)
     if held_back is not None:
         return held_back
     if scene.target.template.annotations.get(DECISION_ANNOTATION) == recommendation.decision_id:
         return _read_back(draft, scene, plan, candidate)
     return _write(draft, plan)
+
+
+def note_declared(draft: Draft, scene: Scene, withheld: Sequence[Withheld] = ()) -> None:
+    """Say which fields are the owner's, with path and manager: they are read, fixed before ranking, and never written."""
+    fixed = [f"{item.path} (manager {item.manager}): its value is kept" for item in scene.baseline.fixed.values()]
+    words = "; ".join(dict.fromkeys((*fixed, *([_words(withheld)] if withheld else []), *scene.baseline.notes)))
+    declared = bool(fixed or withheld)
+    draft.find(reasons.FIELD_CONTESTED, "True" if declared else "False", "DeclaredByOwner" if declared else "NothingContested", words)
 
 
 def _placement(draft: Draft, scene: Scene, candidate: Candidate, decision_id: str) -> PlacementPlan | None:
@@ -69,10 +77,10 @@ def _placement(draft: Draft, scene: Scene, candidate: Candidate, decision_id: st
     return build_placement(request)
 
 
-def _held_back(draft: Draft, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan | None:
+def _held_back(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan | None:
     """Reasons for which a decision is only recommended, the user's own wish first."""
-    contested = plan.reason == reasons.FIELD_CONTESTED or any(item.manager for item in plan.withheld)
-    draft.find(reasons.FIELD_CONTESTED, "True" if contested else "False", "DeclaredByOwner" if contested else "NothingContested", _words(plan.withheld))
+    if any(item.manager for item in plan.withheld):
+        note_declared(draft, scene, plan.withheld)
     if draft.snapshot.adaptation.spec.update_policy.mode == "Off":
         return _recommend_only(draft, "RecommendOnly", "updatePolicy.mode is Off: the ready patch is in status.recommendation.patch")
     if plan.apply is None:

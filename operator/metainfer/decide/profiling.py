@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.caps import waiting_seconds, waiting_words
@@ -19,6 +20,8 @@ POLL_SECONDS = 20.0
 TURN_SECONDS = 5.0
 """While another object's Job has the turn: its end does not wake this pass, and a card must not stand idle for long."""
 RETRY_SECONDS = 60.0
+LINGER_SECONDS = 20.0
+"""Between a container's end and the Job controller's verdict; an ordinary Job ends by itself meanwhile and is kept for its record."""
 MAXIMUM_ATTEMPTS = 2
 """One retry, and only where the failure says that one can help: a broken file stays broken."""
 
@@ -26,7 +29,7 @@ MAXIMUM_ATTEMPTS = 2
 def next_profile(draft: Draft, scene: Scene) -> ProfileReport | AdaptationPlan:
     """The portrait of this run's model, or the plan that waits for it."""
     result = draft.snapshot.profile
-    active = unreported_jobs(draft, "profile", {result.job_uid} if result is not None else set())
+    active = unreported_jobs(draft, "profile", {result.job_uid: result.finished_at} if result is not None else {})
     if result is not None and result.report is not None and result.report.failure is None:
         draft.find(reasons.PROFILED, "True", "Profiled", f"{result.report.parameters:,} parameters, {result.report.architecture}, {result.report.bound} bound")
         return result.report
@@ -84,15 +87,16 @@ def jobs_of_run(draft: Draft, purpose: str) -> tuple[JobFacts, ...]:
     return tuple(job for job in draft.snapshot.jobs if job.labels.get(RUN_LABEL) == run_id and job.labels.get(PURPOSE_LABEL) == purpose)
 
 
-def unreported_jobs(draft: Draft, purpose: str, reported_uids: Collection[str]) -> tuple[JobFacts, ...]:
-    """Jobs of this run that are still to report.
+def unreported_jobs(draft: Draft, purpose: str, reported: Mapping[str, datetime]) -> tuple[JobFacts, ...]:
+    """Jobs of this run that are still to report; ``reported`` says when the others did, by UID.
 
-    One that has reported and lives on (kept by an injected sidecar, or never started) is removed: it would hold a card and a place
-    under the caps until its deadline.
+    One that reported a while ago and lives on (kept by an injected sidecar, or never started) is removed: it would hold a card and a
+    place under the caps until its deadline.
     """
     running = [job for job in jobs_of_run(draft, purpose) if not job.finished]
-    draft.act(*(DeleteJob(job.namespace, job.name, "it has reported", job.uid) for job in running if job.uid in reported_uids and not job.deleting))
-    return tuple(job for job in running if job.uid not in reported_uids)
+    overdue = [job for job in running if job.uid in reported and (draft.now - reported[job.uid]).total_seconds() > LINGER_SECONDS and not job.deleting]
+    draft.act(*(DeleteJob(job.namespace, job.name, "it has reported", job.uid) for job in overdue))
+    return tuple(job for job in running if job.uid not in reported)
 
 
 def wait_for_job(draft: Draft, job: JobFacts, step: str, words: str) -> AdaptationPlan:

@@ -11,7 +11,7 @@ from metainfer.decide.facts import AdaptationSnapshot, Candidate, ContainerFacts
 from metainfer.decide.families import Exclusion, FamilyOption, Membership, assign_nodes, cards_used, selector_matches
 from metainfer.decide.names import PURPOSE_LABEL
 from metainfer.decide.restrictions import eligible_nodes
-from metainfer.decide.room import find_no_room, target_resource_allows
+from metainfer.decide.room import cards_requested, find_no_room, target_resource_allows
 from metainfer.decide.settings_mapping import Baseline, SettingsMapping, read_baseline, resolve_mapping
 from metainfer.decide.target import find_container
 
@@ -57,7 +57,14 @@ def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | No
 
 
 def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[PoolFacts]) -> tuple[FamilyOption, ...]:
-    excluded = eligible_nodes(target.template, snapshot.nodes, runtime_class=snapshot.runtime_class, claim_terms=snapshot.claim_terms)
+    ready_on = {pod.node for pod in snapshot.target_pods if pod.ready}
+    excluded = eligible_nodes(
+        target.template,
+        snapshot.nodes,
+        runtime_class=snapshot.runtime_class,
+        claim_terms=snapshot.claim_terms,
+        running_architectures={node.architecture for node in snapshot.nodes if node.name in ready_on},
+    )
     options: list[FamilyOption] = []
     for pool in pools:
         places = assign_nodes(pool, snapshot.pools, snapshot.nodes)
@@ -69,9 +76,9 @@ def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[
 
 def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption) -> FamilyOption:
     resource = raw.family.resource
-    if not target_resource_allows(target.template, resource):
-        reason = Exclusion("OtherResource", f"the target asks for another accelerator resource than {resource}")
-        return FamilyOption(raw.pool, raw.family, (), {node.name: reason for node in raw.nodes})
+    closed = _closed(target, resource)
+    if closed is not None:
+        return FamilyOption(raw.pool, raw.family, (), {node.name: closed for node in raw.nodes})
     nodes = tuple(node for node in raw.nodes if node.name not in raw.excluded)
     own = {pod.uid for pod in snapshot.target_pods}
     others = [pod for pod in snapshot.card_pods if pod.uid not in own and PURPOSE_LABEL not in pod.labels]
@@ -86,6 +93,15 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
         free_cards=free,
         no_room=find_no_room(target, nodes, free, resource) if nodes else None,
     )
+
+
+def _closed(target: TargetFacts, resource: str) -> Exclusion | None:
+    """Requests are the owner's: we add none and change none, so a family of another resource would leave the pods without a card."""
+    if not cards_requested(target.template):
+        return Exclusion("NoCardRequested", f"the target's containers request no {resource}: without a request they get no card")
+    if not target_resource_allows(target.template, resource):
+        return Exclusion("OtherResource", f"the target asks for another accelerator resource than {resource}")
+    return None
 
 
 def _typical_first(nodes: Sequence[NodeFacts], snapshot: AdaptationSnapshot) -> tuple[Portrait, ...]:

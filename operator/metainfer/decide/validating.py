@@ -65,7 +65,7 @@ def seconds_left(draft: Draft) -> float:
 def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
     """The plan that waits for (or starts) the next benchmark; None = enough is known."""
     situation = build_situation(draft, ranking)
-    active = unreported_jobs(draft, "bench", {run.job_uid for run in draft.snapshot.runs})
+    active = unreported_jobs(draft, "bench", {run.job_uid: run.finished_at for run in draft.snapshot.runs})
     if active:
         return wait_for_job(draft, active[0], "Validating", _progress(situation, running=True))
     open_now = _open_now(draft, scene, situation)
