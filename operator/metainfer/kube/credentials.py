@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 
@@ -68,8 +69,9 @@ async def _read_kubeconfig(path: str) -> Credentials:
     loaded = Configuration(host="")
     try:
         await config.load_kube_config(config_file=path, client_configuration=loaded, persist_config=False)  # type: ignore[no-untyped-call] # the client's own
-    except (config.ConfigException, OSError, ValueError) as error:
-        raise CredentialsError(f"cannot use kubeconfig {path}: {error}; set KUBECONFIG to a file of the cluster") from error
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        # The library checks little: a file of another shape comes back as whatever it stumbled over.
+        raise CredentialsError(f"cannot use kubeconfig {path}: {' '.join(str(error).split())}; set KUBECONFIG to a file of the cluster") from error
     return Credentials(
         source="kubeconfig",
         server=loaded.host,

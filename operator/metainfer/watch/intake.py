@@ -5,23 +5,36 @@ Each becomes facts in the cache and keys in the queue. No I/O, no rule; nothing 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Literal, Protocol
 
-from metainfer.kube.kinds import ADAPTATION, POOL, WATCHED, Kind
+from metainfer.kube.kinds import ADAPTATION, NODE, POOL, WATCHED, Kind
 from metainfer.metrics import CACHED_OBJECTS, UNREADABLE_OBJECTS, WATCH_EVENTS, WATCH_LAST_EVENT
 from metainfer.observe.projections import ProjectionError
 from metainfer.reconcile import Request
 from metainfer.watch.cluster import Change, ClusterCache
-from metainfer.watch.routes import adaptation_request, find_wakes, pool_request
+from metainfer.watch.routes import Audience, adaptation_request, find_members, find_wakes, pool_request
 
 Raw = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 
 SOON_SECONDS = 1.0
-"""How long changes that concern everybody are collected: a drain of a rack changes a hundred nodes within seconds."""
+"""How long changes that concern many are collected: a drain of a rack changes a hundred nodes within seconds."""
+SOON_SECONDS_PER_OBJECT = 0.002
+"""And how much longer for each node or adaptation there is: about what one costs in the passes that are woken, so that a large
+cluster where something changes all the time does not spend all its time on looking."""
+
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls something after a number of seconds."""
+
+
+def _on_the_event_loop(seconds: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(seconds, call)
 
 
 class Wakeable(Protocol):
@@ -39,9 +52,13 @@ class Wakeable(Protocol):
 class Intake:
     """The way into the cache and the queue."""
 
-    def __init__(self, cluster: ClusterCache, queue: Wakeable, *, fill: Callable[[Kind, str], None] = lambda _kind, _namespace: None) -> None:
+    def __init__(
+        self, cluster: ClusterCache, queue: Wakeable, *, fill: Callable[[Kind, str], None] = lambda _kind, _namespace: None, later: Later | None = None
+    ) -> None:
         self.cluster = cluster
         self.queue = queue
+        self._later = later or _on_the_event_loop
+        self._collecting: set[Audience] = set()
         self.fill = fill
         """Called for a kind and namespace that have to be listed again, because something there matters only now."""
 
@@ -90,9 +107,18 @@ class Intake:
             self.queue.add(request)
         for request in wakes.soon - wakes.now:
             self.queue.add_after(request, SOON_SECONDS)
-        for kind, namespace in self.cluster.interest.gaps:
+        for audience in wakes.audiences - self._collecting:
+            self._collecting.add(audience)
+            objects = self.cluster.count(NODE) + self.cluster.count(ADAPTATION)
+            self._later(SOON_SECONDS + SOON_SECONDS_PER_OBJECT * objects, partial(self._wake_audience, audience))
+        for kind, namespace in self.cluster.interest.take_fresh_gaps():
             self.fill(kind, namespace)
         return "changed"
+
+    def _wake_audience(self, audience: Audience) -> None:
+        self._collecting.discard(audience)
+        for request in find_members(audience, self.cluster):
+            self.queue.add(request)
 
     def _count(self, kind: Kind) -> None:
         CACHED_OBJECTS.labels(kind=kind.kind).set(self.cluster.count(kind))

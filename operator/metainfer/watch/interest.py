@@ -34,6 +34,7 @@ class Interest:
         self._selectors: dict[str, dict[str, Labels]] = {}  # namespace -> Deployment -> labels of its pods
         self.gaps: dict[Gap, int] = {}
         self._opened = 0
+        self._fresh: list[Gap] = []
 
     def aim(self, adaptation: Name, target: Name | None) -> None:
         """The adaptation names this Deployment now (None = it is gone)."""
@@ -64,6 +65,12 @@ class Interest:
     def _open(self, kind: Kind, namespace: str) -> None:
         self._opened += 1
         self.gaps[kind, namespace] = self._opened
+        self._fresh.append((kind, namespace))
+
+    def take_fresh_gaps(self) -> list[Gap]:
+        """Gaps that opened since the last call."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
     def gaps_in(self, kind: Kind, namespace: str | None) -> Mapping[Gap, int]:
         """Open gaps of the kind, in one namespace or anywhere."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,10 +20,9 @@ from metainfer.kube.client import Page, Selection
 from metainfer.kube.errors import ApiError, NotFound
 from metainfer.kube.kinds import ADAPTATION, JOB, POOL, WATCHED, Kind
 from metainfer.metrics import RESYNC_LAST, RESYNC_REPAIRS
-from metainfer.reconcile import Request
 from metainfer.watch.intake import Intake
 from metainfer.watch.queue import Backoff, Retry, WorkQueue
-from metainfer.watch.routes import adaptation_request, pool_request
+from metainfer.watch.routes import Audience, find_members
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +30,9 @@ JITTER = 0.2
 """Share by which the period varies, so that the kinds drift apart and several operators do not list together."""
 SELECTORS = {JOB: PURPOSE_LABEL}
 """Kinds of which only labelled objects are watched and listed, by the server's own selection."""
+
+OUR_KINDS: Mapping[Kind, Audience] = {POOL: "pools", ADAPTATION: "adaptations"}
+"""Kinds whose objects get passes."""
 
 
 class Lister(Protocol):
@@ -136,12 +138,8 @@ class Resync:
 
     def _wake_all(self, kind: Kind) -> None:
         """Every object of ours gets a pass per period, even if nothing seems to have happened: the net below the net."""
-        requests: list[Request] = []
-        if kind == POOL:
-            requests = [pool_request(pool.name) for pool in self._cluster.pools()]
-        elif kind == ADAPTATION:
-            requests = [adaptation_request((item.namespace, item.name)) for item in self._cluster.adaptations()]
-        for request in requests:
+        audience = OUR_KINDS.get(kind)
+        for request in find_members(audience, self._cluster) if audience else ():
             self._queue.add_after(request, self._period * self._chance() if kind in self._listed else 0.0)
 
 

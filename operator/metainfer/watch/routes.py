@@ -6,8 +6,9 @@ resync. Changes that concern everybody (a node, a card that got free) wake a lit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from metainfer.api.v1alpha1.reasons import READY
 from metainfer.decide.facts import AdaptationFacts, JobFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
@@ -18,13 +19,21 @@ from metainfer.reconcile import Request
 from metainfer.watch.cache import Name
 from metainfer.watch.cluster import Change, ClusterCache
 
+Audience = Literal["pools", "adaptations", "waiting"]
+"""Named, not listed: with 5,000 nodes and 2,000 adaptations, listing them once per event would be ten million requests.
+``waiting``: adaptations that are not ready; one that is ready looks for changes at its own pace."""
+THE_SCENE: frozenset[Audience] = frozenset({"pools", "waiting"})
+"""Who looks at nodes and free cards."""
+ALL: frozenset[Audience] = frozenset({"pools", "adaptations"})
+
 
 @dataclass(frozen=True, slots=True)
 class Wakes:
-    """Requests to serve at once, and those that can wait for more of the same."""
+    """Requests to serve at once, those that can wait for more of the same, and whole audiences, which wait longer."""
 
     now: frozenset[Request] = frozenset()
     soon: frozenset[Request] = frozenset()
+    audiences: frozenset[Audience] = frozenset()
 
 
 def pool_request(name: str) -> Request:
@@ -41,26 +50,26 @@ def find_wakes(change: Change, cluster: ClusterCache) -> Wakes:
     """The passes for which this change can make a difference."""
     match change.new if change.new is not None else change.old:
         case NodeFacts():
-            return _wakes_of_node(change, cluster)
+            return _wakes_of_node(change)
         case PodFacts() as pod:
             return _wakes_of_pod(change, pod, cluster)
         case JobFacts() as job:
-            return Wakes(frozenset(_owner(job, cluster)), _pools(cluster) | _waiting(cluster) if _frees_a_slot(change) else frozenset())
+            return Wakes(frozenset(_owner(job, cluster)), audiences=THE_SCENE if _frees_a_slot(change) else frozenset())
         case TargetFacts():
             return _wakes_of_target(change, cluster)
         case PoolFacts() as pool:
-            return _wakes_of_pool(change, pool, cluster)
+            return _wakes_of_pool(change, pool)
         case AdaptationFacts():
             return _wakes_of_adaptation(change, cluster)
         case Portrait():
-            return _wakes_of_portrait(change, cluster)
+            return _wakes_of_portrait(change)
     return Wakes()
 
 
-def _wakes_of_node(change: Change, cluster: ClusterCache) -> Wakes:
+def _wakes_of_node(change: Change) -> Wakes:
     if isinstance(change.old, NodeFacts) and isinstance(change.new, NodeFacts) and node_fingerprint(change.old) == node_fingerprint(change.new):
         return Wakes()
-    return Wakes(soon=_pools(cluster) | _waiting(cluster))
+    return Wakes(audiences=THE_SCENE)
 
 
 def _wakes_of_pod(change: Change, pod: PodFacts, cluster: ClusterCache) -> Wakes:
@@ -70,7 +79,7 @@ def _wakes_of_pod(change: Change, pod: PodFacts, cluster: ClusterCache) -> Wakes
     for deployment in cluster.interest.deployments_of(pod.namespace, pod.labels):
         now |= {adaptation_request(key) for key in cluster.interest.adaptations_of(deployment)}
     moved = _cards_held(change.old) != _cards_held(change.new)
-    return Wakes(frozenset(now), _pools(cluster) | _waiting(cluster) if moved else frozenset())
+    return Wakes(frozenset(now), audiences=THE_SCENE if moved else frozenset())
 
 
 def _cards_held(pod: Facts | None) -> object:
@@ -91,14 +100,12 @@ def _settled(target: TargetFacts) -> TargetFacts:
     return replace(target, resource_version="")
 
 
-def _wakes_of_pool(change: Change, pool: PoolFacts, cluster: ClusterCache) -> Wakes:
-    others = _pools(cluster) - {pool_request(pool.name)}
-    if not (isinstance(change.old, PoolFacts) and isinstance(change.new, PoolFacts)):
-        return Wakes(frozenset({pool_request(pool.name)}), others | _adaptations(cluster))
-    if _asked(change.old) != _asked(change.new):
-        return Wakes(frozenset({pool_request(pool.name)}), others | _adaptations(cluster))
-    if change.old.status.conditions != change.new.status.conditions:
-        return Wakes(soon=_waiting(cluster))
+def _wakes_of_pool(change: Change, pool: PoolFacts) -> Wakes:
+    old, new = change.old, change.new
+    if not (isinstance(old, PoolFacts) and isinstance(new, PoolFacts)) or _asked(old) != _asked(new):
+        return Wakes(frozenset({pool_request(pool.name)}), audiences=ALL)
+    if old.status.conditions != new.status.conditions:
+        return Wakes(audiences=frozenset({"waiting"}))
     return Wakes()
 
 
@@ -118,9 +125,9 @@ def _asked(facts: PoolFacts | AdaptationFacts) -> tuple[object, ...]:
     return (facts.uid, facts.generation, facts.deleting, facts.labels)
 
 
-def _wakes_of_portrait(change: Change, cluster: ClusterCache) -> Wakes:
+def _wakes_of_portrait(change: Change) -> Wakes:
     pools = {pool_request(facts.spec.pool) for facts in (change.old, change.new) if isinstance(facts, Portrait)}
-    return Wakes(soon=frozenset(pools) | _waiting(cluster))
+    return Wakes(soon=frozenset(pools), audiences=frozenset({"waiting"}))
 
 
 def _owner(facts: JobFacts | PodFacts, cluster: ClusterCache) -> Iterator[Request]:
@@ -149,21 +156,14 @@ def _runs(job: Facts | None) -> bool:
     return isinstance(job, JobFacts) and not job.finished
 
 
-def _pools(cluster: ClusterCache) -> frozenset[Request]:
-    return frozenset(pool_request(pool.name) for pool in cluster.pools())
-
-
-def _adaptations(cluster: ClusterCache) -> frozenset[Request]:
-    return _requests(cluster.adaptations())
-
-
-def _waiting(cluster: ClusterCache) -> frozenset[Request]:
-    """Adaptations that are not ready: one that is looks for changes at its own pace."""
-    return _requests(item for item in cluster.adaptations() if not _is_ready(item) and not item.spec.suspend)
-
-
-def _requests(items: Iterable[AdaptationFacts]) -> frozenset[Request]:
-    return frozenset(adaptation_request((item.namespace, item.name)) for item in items)
+def find_members(audience: Audience, cluster: ClusterCache) -> Iterator[Request]:
+    """Who is in the audience now."""
+    if audience == "pools":
+        yield from (pool_request(pool.name) for pool in cluster.pools())
+        return
+    for item in cluster.adaptations():
+        if audience == "adaptations" or not (_is_ready(item) or item.spec.suspend):
+            yield adaptation_request((item.namespace, item.name))
 
 
 def _is_ready(adaptation: AdaptationFacts) -> bool:

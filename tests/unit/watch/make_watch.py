@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.unit.watch.make_raw import Raw
@@ -43,9 +44,16 @@ class Watch:
     cluster: ClusterCache = field(default_factory=ClusterCache)
     queue: NotedQueue = field(default_factory=NotedQueue)
     gaps: list[tuple[str, str]] = field(default_factory=list)
+    timers: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    """What is to be called, and after how many seconds."""
 
     def __post_init__(self) -> None:
-        self.intake = Intake(self.cluster, self.queue, fill=lambda kind, namespace: self.gaps.append((kind.kind, namespace)))
+        self.intake = Intake(
+            self.cluster,
+            self.queue,
+            fill=lambda kind, namespace: self.gaps.append((kind.kind, namespace)),
+            later=lambda seconds, call: self.timers.append((seconds, call)),
+        )
 
     def show(self, kind: Kind, *raws: Raw) -> Watch:
         """Events that objects are there."""
@@ -55,9 +63,18 @@ class Watch:
 
     def wakes_of(self, kind: Kind, raw: Raw, event: str = "MODIFIED") -> tuple[set[str], set[str]]:
         """Who is woken by one event: at once, and soon."""
+        self.let_timers_end()
         self.queue.take()
         self.intake.watch(kind, event, raw)
-        return self.queue.take()
+        now, soon = self.queue.take()
+        self.let_timers_end()
+        return now, (soon | self.queue.take()[0]) - now
+
+    def let_timers_end(self) -> None:
+        """Time passes."""
+        timers, self.timers = self.timers, []
+        for _, call in timers:
+            call()
 
 
 def make_watch(**objects: tuple[Raw, ...]) -> Watch:
@@ -65,5 +82,6 @@ def make_watch(**objects: tuple[Raw, ...]) -> Watch:
     watch = Watch()
     for kind in WATCHED:
         watch.show(kind, *objects.get(kind.plural, ()))
+    watch.let_timers_end()
     watch.queue.take()
     return watch

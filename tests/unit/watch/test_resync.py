@@ -111,7 +111,8 @@ async def test_what_the_list_does_not_show_is_gone() -> None:
     lists = Lists({"nodes": [make_node("n2")], "modeladaptations": [make_adaptation()]})
     async with running(make_resync(watch, lists)):
         assert [node.name for node in watch.cluster.nodes()] == ["n2"]
-    assert "apps/ocr" in watch.queue.take()[1]
+    watch.let_timers_end()
+    assert "apps/ocr" in watch.queue.take()[0]
 
 
 async def test_what_is_younger_than_the_list_stays() -> None:

@@ -11,6 +11,7 @@ from tests.unit.watch.make_raw import make_adaptation, make_container, make_depl
 from tests.unit.watch.make_watch import Watch, make_watch
 
 from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, JOB, NODE, POD, POOL, PORTRAIT, Kind
+from metainfer.watch.intake import SOON_SECONDS
 
 Raw = dict[str, Any]
 CARD = {"limits": {"metainfer.dev/card": "1"}}
@@ -166,3 +167,17 @@ def test_an_object_that_cannot_be_read_wakes_its_own_pass(kind: Kind, raw: Raw, 
     assert watch.cluster.pool("lab") is None or kind != POOL
     watch.wakes_of(kind, _changed(after, _nothing), "DELETED")
     assert watch.cluster.problems(kind) == ()
+
+
+def test_a_hundred_changes_wake_everybody_once() -> None:
+    """They are collected while a timer runs, longer where there is more to look at; the next change starts another one."""
+    watch = _watch()
+    for number in range(100):
+        watch.show(NODE, make_node(f"rack-{number}"))
+    assert len(watch.timers) == 2  # pools, and who waits
+    assert all(seconds > SOON_SECONDS for seconds, _ in watch.timers)
+    assert watch.queue.take() == NOBODY
+    watch.let_timers_end()
+    assert sorted(request.name for request in watch.queue.now) == ["lab", "ocr"]
+    few, many = _watch().show(NODE, make_node("a")), watch.show(NODE, make_node("late"))
+    assert max(seconds for seconds, _ in few.timers) < min(seconds for seconds, _ in many.timers)
