@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from lab import IMAGES, RELEASE, ROOT, SYSTEM_NAMESPACE, Lab, LabError
 
 CHART = ROOT / "charts" / "meta-infer"

@@ -8,6 +8,7 @@ of standard output, behind ``REPORT_PREFIX``. A lost log costs detail, never the
 Units are in the names. ``_permille`` and ``_ppm`` are parts of one (1000 permille = 1.0).
 """
 
+# budget: one file by design, the only one that operator and probe image share
 from __future__ import annotations
 
 import hashlib

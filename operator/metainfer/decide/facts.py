@@ -4,6 +4,7 @@ Own dataclasses instead of Kubernetes objects: rules are tested without a cluste
 of a rule. Quantities are integers: cpu in millicores, memory and storage in bytes, extended resources in pieces.
 """
 
+# budget: the vocabulary of every rule, in one place
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -121,13 +121,6 @@ def bench_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candi
 def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, assignment: Assignment) -> CreateJob:
     """The Job in the adaptation's namespace. A benchmark has the target container's own resources, else its figures mean nothing."""
     adaptation = snapshot.adaptation
-    labels = {
-        PURPOSE_LABEL: assignment.purpose,
-        POOL_LABEL: label_value(site.option.pool),
-        NODE_LABEL: label_value(site.node.name),
-        ADAPTATION_UID_LABEL: adaptation.uid,
-        RUN_LABEL: assignment.run_id,
-    }
     return CreateJob(
         namespace=adaptation.namespace,
         name=job_name(assignment.purpose, adaptation.uid, *assignment.inputs),
@@ -137,7 +130,7 @@ def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, 
         node=site.node.name,
         resource=site.option.family.resource,
         deadline_seconds=round(assignment.deadline_seconds),
-        labels=labels,
+        labels=_labels(adaptation, site, assignment),
         annotations=_annotations(adaptation, site, assignment),
         volume=_volume(adaptation.spec.model.uri),
         requests=_plain(scene.container.requests),
@@ -145,6 +138,16 @@ def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, 
         tolerations=(*scene.target.template.tolerations, *tolerations_for(site.node)),
         runtime_class=scene.target.template.runtime_class,
     )
+
+
+def _labels(adaptation: AdaptationFacts, site: Site, assignment: Assignment) -> Mapping[str, str]:
+    return {
+        PURPOSE_LABEL: assignment.purpose,
+        POOL_LABEL: label_value(site.option.pool),
+        NODE_LABEL: label_value(site.node.name),
+        ADAPTATION_UID_LABEL: adaptation.uid,
+        RUN_LABEL: assignment.run_id,
+    }
 
 
 def _annotations(adaptation: AdaptationFacts, site: Site, assignment: Assignment) -> Mapping[str, str]:
