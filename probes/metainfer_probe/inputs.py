@@ -7,6 +7,7 @@ A model is never called broken because our values did not suit it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from metainfer_probe.backends import find_backend
 from metainfer_probe.backends.base import Array, Backend, Feeds, Inputs, ProbeError, Session, SessionOptions
 from metainfer_probe.calibration import numpy_type, read_calibration
 from metainfer_probe.contract import TensorSpec
 from metainfer_probe.model_file import ModelFile
 
 SEED = 20240101
+_CHECKING_PROVIDER = "CPUExecutionProvider"
 IMAGE_SIDE = 224
 """The side that image networks have been trained and compared at since 2012."""
 TEXT_LINE_WIDTH = 320
@@ -33,14 +36,26 @@ _TERM = re.compile(r"\s*\+\s*")
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One way to fill free dimensions and values: ``side`` replaces every free size but the batch when set."""
+    """One way to fill free dimensions and values; ``side`` replaces every free size but the batch, ``height`` that of images."""
 
     side: int | None = None
+    height: int | None = None
     small_values: bool = False
 
 
-_LADDER = (_Attempt(), _Attempt(small_values=True), _Attempt(side=32), _Attempt(side=640), _Attempt(side=1), _Attempt(side=1, small_values=True))
-"""Default sizes; 0 and 1 only; then sizes that are multiples of every usual stride; then the smallest."""
+_LADDER = (
+    _Attempt(),
+    _Attempt(small_values=True),
+    _Attempt(height=48),
+    _Attempt(height=32),
+    _Attempt(side=32),
+    _Attempt(side=640),
+    _Attempt(side=1),
+    _Attempt(side=1, small_values=True),
+)
+"""Default sizes; 0 and 1 only; lines of text (their usual heights); multiples of every usual stride; the smallest."""
+_ELEMENT_LIMIT = 64 << 20
+"""Larger inputs would measure memory, not the model."""
 
 
 def make_inputs(model: ModelFile, backend: Backend, calibration: Path | None, count: int) -> Inputs:
@@ -53,7 +68,7 @@ def make_inputs(model: ModelFile, backend: Backend, calibration: Path | None, co
     if calibration is not None:
         samples, notes = read_calibration(calibration, model.inputs, count)
         return Inputs(samples, "calibration", free, ragged=_is_ragged(samples), notes=notes)
-    session = backend.open(model.path, SessionOptions())
+    session = _open_checking(model, backend)
     try:
         attempt, notes = _find_attempt(model, session)
     finally:
@@ -83,6 +98,18 @@ def generate(model: ModelFile, index: int, attempt: _Attempt | None = None) -> F
     return {spec.name: _values(spec, sizes[spec.name], model, random, small=attempt.small_values) for spec in model.inputs}
 
 
+def _open_checking(model: ModelFile, backend: Backend) -> Session:
+    """A session that refuses wrong inputs: ONNX Runtime's where it can load the model, else the backend's own.
+
+    OpenVINO answers rubbish for indices outside a table, nothing at all for impossible sizes, and corrupts its memory on
+    some of them (seen on a text recogniser fed with square images).
+    """
+    try:
+        return find_backend(_CHECKING_PROVIDER).open(model.path, SessionOptions())
+    except ProbeError:
+        return backend.open(model.path, SessionOptions())
+
+
 def _find_attempt(model: ModelFile, session: Session) -> tuple[_Attempt, tuple[str, ...]]:
     """The first way to fill the inputs that runs, with a note about what did not."""
     if any(spec.shape is None for spec in model.inputs):
@@ -90,15 +117,24 @@ def _find_attempt(model: ModelFile, session: Session) -> tuple[_Attempt, tuple[s
     first_problem = ""
     for attempt in _LADDER:
         try:
-            session.run(generate(model, 0, attempt))
+            _try(model, session, attempt)
         except ProbeError as error:
             first_problem = first_problem or error.message
             continue
         if not first_problem:
             return attempt, ()
-        how = "0 and 1 only" if attempt.small_values else f"free sizes of {attempt.side}"
+        how = "0 and 1 only" if attempt.small_values else f"images {attempt.height} high" if attempt.height else f"free sizes of {attempt.side}"
         return attempt, (f"generated inputs were refused ({first_problem[:300]}); went on with {how}",)
     raise ProbeError("InputsNotFound", f"no generated input runs ({first_problem[:300]}); give accuracy.calibration with real requests")
+
+
+def _try(model: ModelFile, session: Session, attempt: _Attempt) -> None:
+    sizes = _free_sizes(model, attempt)
+    if any(math.prod(shape) > _ELEMENT_LIMIT for shape in sizes.values()):
+        raise ProbeError("InputShapeRefused", f"sizes {sizes} are too large to try")
+    outputs = session.run(generate(model, 0, attempt))
+    if outputs and all(isinstance(output, np.ndarray) and output.size == 0 for output in outputs):
+        raise ProbeError("InputShapeRefused", "all answers are empty")
 
 
 def _free_sizes(model: ModelFile, attempt: _Attempt) -> dict[str, tuple[int, ...]]:
@@ -132,13 +168,20 @@ def _free_size(spec: TensorSpec, axis: int, attempt: _Attempt) -> int:
     if attempt.side is not None:
         return attempt.side
     if len(shape) == 4:
-        if axis == 3 and 0 < shape[2] <= _TEXT_LINE_HEIGHT:
-            return TEXT_LINE_WIDTH
-        channels = axis == 1 or (axis == 3 and shape[1] < 0 and shape[2] < 0)
-        return 3 if channels else IMAGE_SIDE
-    if np.dtype(np.float32).name == spec.dtype and len(shape) <= 3:
+        return _image_size(shape, axis, attempt.height)
+    if spec.dtype == "float32" and len(shape) <= 3:
         return SIGNAL_LENGTH if len(shape) == 2 or shape[1] > 0 else SEQUENCE_LENGTH
     return SEQUENCE_LENGTH
+
+
+def _image_size(shape: tuple[int, ...], axis: int, height: int | None) -> int:
+    """Channels first unless only the last dimension is left for them; a low fixed or wanted height means a line of text."""
+    if axis == 2 and height is not None:
+        return height
+    if axis == 3 and (height is not None or 0 < shape[2] <= _TEXT_LINE_HEIGHT):
+        return TEXT_LINE_WIDTH
+    channels = axis == 1 or (axis == 3 and shape[1] < 0 and shape[2] < 0)
+    return 3 if channels else IMAGE_SIDE
 
 
 def _values(spec: TensorSpec, shape: tuple[int, ...], model: ModelFile, random: np.random.Generator, *, small: bool) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from metainfer_probe.backends import find_backend
+from metainfer_probe.backends import find_backend, is_registered
 from metainfer_probe.backends.base import Backend, Feeds, ProbeError, Session, SessionOptions
 from metainfer_probe.bandwidth import CopyFigure, measure_bandwidth
 from metainfer_probe.cgroup import memory_limit_bytes
@@ -42,8 +42,8 @@ def measure_node(request: NodeRequest, *, micro: MicroProbe | None = None) -> No
     providers = tuple(dict.fromkeys(request.providers))
     copy_seconds = request.duration_seconds * BANDWIDTH_SHARE
     copies = measure_bandwidth(copy_seconds, memory_limit_bytes())
-    share = (request.duration_seconds - copy_seconds) / max(1, len(providers))
-    answers = {provider: _measure_isolated(provider, share, request.threads) for provider in providers}
+    share = (request.duration_seconds - copy_seconds) / max(1, sum(map(is_registered, providers)))  # unknown ones need no time
+    answers = {provider: _measure_isolated(provider, share if is_registered(provider) else 0.0, request.threads) for provider in providers}
     figures = tuple(figure for answer in answers.values() for figure in answer.figures)
     problems = tuple(problem for answer in answers.values() for problem in answer.problems)
     return NodeReport(

@@ -27,6 +27,8 @@ _MAGIC: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"BZh", "CompressedArchive", "compressed with bzip2; unpack it first"),
     (0, b"\xfd7zXZ\x00", "CompressedArchive", "compressed with xz; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "CompressedArchive", "compressed with zstd; unpack it first"),
+    (0, b"7z\xbc\xaf\x27\x1c", "CompressedArchive", "a 7z archive; unpack it first"),
+    (0, b"Rar!\x1a\x07", "CompressedArchive", "a rar archive; unpack it first"),
     (257, b"ustar", "TarArchive", "a tar archive; unpack it first"),
     (0, b"\x89HDF\r\n\x1a\n", "Hdf5File", "an HDF5 file (Keras); export the model to ONNX"),
     (0, b"GGUF", "GgufFile", "a GGUF file; export the model to ONNX"),

@@ -31,7 +31,7 @@ def describe(model: ModelFile, measurements: Sequence[ProviderMeasurement], micr
     best = max(measurements, key=lambda measurement: sum(kernel.macs for kernel in measurement.kernel_times) + bool(measurement.kernel_times), default=None)
     kernels = best.kernel_times if best is not None else ()
     ran = [measurement for measurement in measurements if measurement.profile.failure is None]
-    activation = max((measurement.activation_bytes for measurement in measurements), default=0)
+    activation = best.activation_bytes if best is not None else 0
     return ProfileReport(
         digest=model.digest,
         file_bytes=model.file_bytes,

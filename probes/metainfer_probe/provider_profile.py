@@ -24,6 +24,8 @@ from metainfer_probe.model_file import ModelFile
 from metainfer_probe.timing import quantile, time_calls, time_parallel_calls
 
 CONCURRENCIES = (2, 4)
+POINT_SECONDS = 2.0
+"""A point of the curve steers predictions, it decides nothing: candidates are benchmarked for longer later."""
 MIN_SAMPLES = 4
 PROFILED_RUNS = 6
 """The first one allocates and is left out; five show the tail of a kernel without filling the trace."""
@@ -107,7 +109,7 @@ def _profile_kernels(call: ProviderCall, backend: Backend, inputs: Inputs, measu
     try:
         readback = session.readback()
         session.run(inputs.samples[0])
-        time_calls(lambda _: session.run(inputs.samples[0]), call.budget_seconds * 0.15, min_runs=1, max_runs=PROFILED_RUNS - 1)
+        time_calls(lambda _: session.run(inputs.samples[0]), min(call.budget_seconds * 0.15, POINT_SECONDS), min_runs=1, max_runs=PROFILED_RUNS - 1)
         times = tuple(session.kernel_times())
         activation_bytes = session.activation_bytes()
     finally:
@@ -184,7 +186,7 @@ class _Runner:
         return self.deadline - time.monotonic()
 
     def _share(self, part: float) -> float:
-        return max(0.0, min(self.call.budget_seconds * part, self._left()))
+        return max(0.0, min(self.call.budget_seconds * part, POINT_SECONDS, self._left()))
 
     def _needed(self, measurement: ProviderMeasurement, factor: int) -> float:
         """Seconds that a comparison and five timed calls of ``factor`` requests at once take at least."""

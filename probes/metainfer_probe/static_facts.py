@@ -53,6 +53,12 @@ def count_weights(model: ModelProto) -> Weights:
     return Weights(elements, total)
 
 
+def weights_of_nodes(model: ModelProto) -> dict[str, int]:
+    """Bytes of the initialisers that each named node of the main graph reads."""
+    sizes = {tensor.name: tensor_bytes(tensor.data_type, math.prod(tensor.dims)) for tensor in model.graph.initializer}
+    return {node.name: sum(sizes.get(name, 0) for name in node.input) for node in model.graph.node if node.name}
+
+
 def stored_precision(model: ModelProto) -> Precision:
     """``int8`` when the graph quantises, else the floating type that holds most weight bytes (fp32 without weights)."""
     if any(node.op_type in _QUANTIZED_OPERATORS for node in iter_nodes(model)):

@@ -24,6 +24,7 @@ _PASS_FIRST = frozenset(
     "ReduceMax ReduceMin Floor Ceil Round".split()
 )  # fmt: skip
 """Operators whose result holds values of their first input and no others (padding with 0 is inside every table)."""
+_SAME_SHAPE = frozenset(("Cast", "DequantizeLinear", "Identity"))
 _PASS_ALL = frozenset(("Concat", "Max", "SequenceConstruct"))
 
 
@@ -74,13 +75,40 @@ class _Walk:
             elif name in self.producers:
                 stack += self._before(self.producers[name], low, high)
 
-    def compare(self, name: str, constant: int) -> None:
-        """The tensor ``name`` is compared with a constant: worth feeding when ``name`` is an input."""
-        while name in self.producers and self.producers[name].op_type in _PASS_FIRST:
+    def compare(self, name: str, other: str) -> None:
+        """Two tensors are compared: where one comes from an input, the constants behind the other are worth feeding.
+
+        One constant is a mode or a sample rate; a row of them is a one-hot encoding written out.
+        """
+        constants = self.constants.values.get(self._behind(other), ())
+        name = self._behind(name)
+        if name not in self.inputs or not constants or not all(float(constant).is_integer() for constant in constants):
+            return
+        known = self.found.get(name, ValueRange(-(2**31), 2**31 - 1))
+        if len(constants) > 1:
+            self.found[name] = known.intersect(0, int(max(constants)))
+        else:
+            self.found[name] = ValueRange(known.low, known.high, (*known.choices, int(constants[0])))
+
+    def rows_of(self, node: NodeProto, table: str) -> int:
+        """Rows a look-up may point at; 2 where the table's size is unknown: 0 and 1 are then the best guess."""
+        if node.op_type == "OneHot":
+            return int(self.constants.scalar(table) or 2)
+        while table not in self.constants.shapes and table in self.producers and self.producers[table].op_type in _SAME_SHAPE:
+            table = self.producers[table].input[0]  # tables are often stored quantised or in half precision
+        shape = self.constants.shapes.get(table)
+        if not shape:
+            return 2
+        if node.op_type == "GatherND":
+            return min(shape)
+        axis = attribute_value(node, "axis")
+        return shape[axis if isinstance(axis, int) else 0]
+
+    def _behind(self, name: str) -> str:
+        """The tensor whose values ``name`` carries in another shape or type."""
+        while name not in self.constants.values and name in self.producers and self.producers[name].op_type in _PASS_FIRST:
             name = self.producers[name].input[0]
-        if name in self.inputs:
-            known = self.found.get(name, ValueRange(-(2**31), 2**31 - 1))
-            self.found[name] = ValueRange(known.low, known.high, (*known.choices, constant))
+        return name
 
     def _before(self, node: NodeProto, low: int, high: int) -> list[tuple[str, int, int]]:
         """Requirements on a node's inputs that keep its output within bounds."""
@@ -127,13 +155,11 @@ def find_value_ranges(model: ModelProto, inputs: tuple[str, ...]) -> dict[str, V
     constants = _all_constants(model)
     walk = _Walk({output: node for node in nodes for output in node.output}, constants, frozenset(inputs))
     for node in nodes:
-        for name, rows in _look_ups(node, constants):
-            walk.require(name, 0, rows - 1)
+        for name, table in _look_ups(node, constants):
+            walk.require(name, 0, walk.rows_of(node, table) - 1)
         if node.op_type == "Equal":
-            for name, other in (node.input, reversed(node.input)):
-                constant = constants.scalar(other)
-                if constant is not None and float(constant).is_integer():
-                    walk.compare(name, int(constant))
+            walk.compare(node.input[0], node.input[1])
+            walk.compare(node.input[1], node.input[0])
     return {name: _settled(found) for name, found in walk.found.items()}
 
 
@@ -143,22 +169,22 @@ def _settled(found: ValueRange) -> ValueRange:
     return ValueRange(low, found.high, found.choices) if low <= found.high else ValueRange(0, 1, found.choices)
 
 
-def _look_ups(node: NodeProto, constants: Constants) -> Iterator[tuple[str, int]]:
-    """Index tensors of a node, each with the number of rows it may point at (2 where the table's size is unknown)."""
-    if node.op_type in ("Gather", "GatherElements", "EmbedLayerNormalization", "ScatterElements"):
-        tables = {"EmbedLayerNormalization": ((0, 2), (1, 4))}.get(node.op_type, ((1, 0),))
-        axis = attribute_value(node, "axis") or 0
-        for index, table in tables:
-            if index < len(node.input) and node.input[index] not in constants.shapes:
-                shape = constants.shapes.get(node.input[table])
-                yield node.input[index], shape[int(axis)] if shape else 2  # type: ignore[call-overload]
-    elif node.op_type == "GatherND" and node.input[1] not in constants.shapes:
-        shape = constants.shapes.get(node.input[0])
-        yield node.input[1], min(shape) if shape else 2
-    elif node.op_type == "OneHot":
-        depth = constants.scalar(node.input[1])
-        if depth is not None:
-            yield node.input[0], int(depth)
+_TABLES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "Gather": ((1, 0),),
+    "GatherElements": ((1, 0),),
+    "ScatterElements": ((1, 0),),
+    "GatherND": ((1, 0),),
+    "OneHot": ((0, 1),),
+    "EmbedLayerNormalization": ((0, 2), (1, 4)),
+}
+"""Per operator that looks values up: positions of the indices and of what says how far they may reach."""
+
+
+def _look_ups(node: NodeProto, constants: Constants) -> Iterator[tuple[str, str]]:
+    """Index tensors of a node that are not constant, each with its table (or depth)."""
+    for index, table in _TABLES.get(node.op_type, ()):
+        if index < len(node.input) and table < len(node.input) and node.input[index] not in constants.shapes:
+            yield node.input[index], node.input[table]
 
 
 def _all_constants(model: ModelProto) -> Constants:

@@ -162,6 +162,13 @@ def token_tables(folder: Path) -> Path:
 TOKEN_TABLE_BOUNDS = {"p": (0, 22), "q": (0, 90), "r": (0, 1)}
 
 
+def quantized_table(folder: Path) -> Path:
+    """A table of 50 rows stored in int8 and turned into fp32 before the look-up."""
+    constants = {"t": np.ones((50, 4), np.int8), "s": np.float32(0.1)}
+    nodes = [node("DequantizeLinear", ["t", "s"], ["real"]), node("Gather", ["real", "i"], ["y"], "look_up")]
+    return save(folder / "stored.onnx", graph(nodes, [value("i", INT64, ["n", 4])], [value("y", FLOAT, ["n", 4, 4])], constants))
+
+
 def hidden_table(folder: Path) -> Path:
     """An index squared before the look-up: its bound cannot be read from the graph, only 0 and 1 are sure to fit."""
     nodes = [node("Mul", ["i", "i"], ["i2"]), node("Gather", ["t", "i2"], ["y"], "look_up")]
@@ -177,6 +184,25 @@ def local_function_table(folder: Path) -> Path:
     opsets = [helper.make_opsetid("", DEFAULT_OPSET), helper.make_opsetid("own", 1)]
     onnx.save(helper.make_model(net, opset_imports=opsets, ir_version=DEFAULT_IR, functions=[function]), folder / "function.onnx")
     return folder / "function.onnx"
+
+
+def one_hot_by_hand(folder: Path) -> Path:
+    """Bytes compared with 0…40 in one broadcast, as converters write a one-hot encoding: values beyond 40 mean nothing."""
+    constants = {"row": np.arange(41, dtype=np.int32).reshape(1, 1, 41), "last": np.array([2], np.int64), "w": weights(41, 4)}
+    nodes = [
+        node("Unsqueeze", ["bytes", "last"], ["column"]),
+        node("Equal", ["column", "row"], ["same"]),
+        node("Cast", ["same"], ["hot"], to=FLOAT),
+        node("MatMul", ["hot", "w"], ["y"], "embed"),
+    ]
+    return save(folder / "one_hot.onnx", graph(nodes, [value("bytes", TensorProto.INT32, ["n", 16])], [value("y", FLOAT, ["n", 16, 4])], constants))
+
+
+def text_line(folder: Path) -> Path:
+    """Every dimension is free, but only images 48 high fit into what follows."""
+    constants = {"flat": np.array([0, 3 * 48, -1], np.int64)}
+    net = graph([node("Reshape", ["x", "flat"], ["y"], "fold")], [value("x", FLOAT, ["n", 3, "h", "w"])], [value("y", FLOAT, ["n", 144, "t"])], constants)
+    return save(folder / "line.onnx", net)
 
 
 def odd_outputs(folder: Path) -> Path:

@@ -48,6 +48,11 @@ def available_providers() -> tuple[str, ...]:
     return tuple(provider for provider in _FACTORIES if _is_available(provider))
 
 
+def is_registered(provider: str) -> bool:
+    """Whether this code knows the provider at all; costs no import."""
+    return provider in _FACTORIES
+
+
 def _is_available(provider: str) -> bool:
     try:
         _FACTORIES[provider]()

@@ -21,13 +21,15 @@ from onnx import ModelProto, TensorProto, helper
 from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session, SessionOptions
 from metainfer_probe.backends.ort_convolutions import find_convolution_weights
 from metainfer_probe.backends.ort_errors import explain_load, explain_run, find_ir_limit
-from metainfer_probe.backends.ort_profile import NodeEvent, median_kernel_times, peak_live_bytes, read_profile
+from metainfer_probe.backends.ort_profile import NodeEvent, StaticKnowledge, median_kernel_times, peak_live_bytes, read_profile
 from metainfer_probe.contract import Precision, Readback, TensorSpec
 from metainfer_probe.dtypes import from_runtime
 from metainfer_probe.ir_version import lowered_copy, needed_ir_version
 from metainfer_probe.model_file import parse_model
-from metainfer_probe.static_facts import stored_precision
+from metainfer_probe.static_facts import stored_precision, weights_of_nodes
 
+COUNTING_LIMIT_BYTES = 1 << 30
+"""Loading more weights once again only to count them takes longer than the portrait may; shapes then come from the file."""
 _LOG_FATAL_ONLY = 4
 _RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -106,14 +108,15 @@ class _OpenSession:
         if self._folder is None:
             return []
         runs = read_profile(Path(self._session.end_profiling()))
+        graph = parse_model(self._model)
+        stored = weights_of_nodes(graph)
         shapes: dict[str, NodeEvent] = {}
-        if self._last_feeds is not None:
+        if self._last_feeds is not None and sum(stored.values()) < COUNTING_LIMIT_BYTES:
             del self._session  # both at once would double the memory
-            counted = self._counting_run(self._last_feeds)
-            self._activation_bytes = peak_live_bytes(counted)
-            for event in counted:
+            for event in self._counting_run(self._last_feeds):
                 shapes.setdefault(event.node, event)
-        return median_kernel_times(runs, shapes, find_convolution_weights(parse_model(self._model)))
+        self._activation_bytes = peak_live_bytes(shapes.values() or runs[0])
+        return median_kernel_times(runs, StaticKnowledge(shapes, stored, find_convolution_weights(graph)))
 
     def activation_bytes(self) -> int:
         """See ``Session.activation_bytes``."""

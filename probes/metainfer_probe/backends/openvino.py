@@ -20,11 +20,11 @@ import openvino as ov
 
 from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session, SessionOptions
 from metainfer_probe.backends.ov_errors import explain_load, explain_run
-from metainfer_probe.backends.ov_work import count_original_macs, give_to_layers, seen
+from metainfer_probe.backends.ov_work import count_original_macs, layer_macs, seen
 from metainfer_probe.classify import op_class
 from metainfer_probe.contract import Precision, Readback, TensorSpec
 from metainfer_probe.dtypes import from_runtime
-from metainfer_probe.work import TensorSeen, count_bytes, count_macs
+from metainfer_probe.work import TensorSeen, count_bytes
 
 _DEVICE = "CPU"
 _HINT = "INFERENCE_PRECISION_HINT"
@@ -154,12 +154,13 @@ class _OpenSession:
         if not self._profiling:
             return []
         nodes = {node.get_friendly_name(): node for node in self._compiled.get_runtime_model().get_ops()}
-        macs = self._macs_per_layer(nodes)
+        originals = count_original_macs(self._graph, self._last_feeds) if self._graph is not None and self._last_feeds is not None else {}
         times = []
         for name, layer in self._layers.items():
             inputs, outputs = _shapes(nodes[name]) if name in nodes else ((), ())
-            self._activation_bytes = max(self._activation_bytes, count_bytes(inputs[:1], outputs))
-            own_macs = count_macs(layer.layer_type, [tensor.shape for tensor in inputs], [tensor.shape for tensor in outputs])
+            self._activation_bytes = max(self._activation_bytes, _live_bytes(nodes[name]) if name in nodes else 0)
+            stands_for = _rt_info(nodes[name]).get("originalLayersNames", "") if name in nodes else ""
+            shapes = ([tensor.shape for tensor in inputs], [tensor.shape for tensor in outputs])
             times.append(
                 KernelTime(
                     node=name,
@@ -167,18 +168,12 @@ class _OpenSession:
                     provider=self._provider,
                     duration_us=statistics.median(layer.times_us),
                     op_class=op_class(layer.layer_type),
-                    macs=macs.get(name, 0) if macs else own_macs,
+                    macs=layer_macs(layer.layer_type, stands_for, shapes, originals),
                     bytes_moved=count_bytes(inputs, outputs),
                     kernel=layer.kernel,
                 )
             )
         return times
-
-    def _macs_per_layer(self, nodes: dict[str, Any]) -> dict[str, int]:
-        if self._graph is None or self._last_feeds is None:
-            return {}
-        originals = count_original_macs(self._graph, self._last_feeds)
-        return give_to_layers({name: _rt_info(nodes[name]) for name in self._layers if name in nodes}, originals) if originals else {}
 
     def activation_bytes(self) -> int:
         """See ``Session.activation_bytes``: inputs and outputs of the widest layer, a lower bound."""
@@ -230,3 +225,12 @@ def _rt_info(node: Any) -> dict[str, str]:
 def _shapes(node: Any) -> tuple[tuple[TensorSeen, ...], tuple[TensorSeen, ...]]:
     inputs = tuple(seen(port.get_source_output()) for port in node.inputs())
     return tuple(tensor for tensor in inputs if tensor is not None), tuple(tensor for tensor in map(seen, node.outputs()) if tensor is not None)
+
+
+def _live_bytes(node: Any) -> int:
+    """Activations alive while a layer runs: computed inputs and outputs; 0 for a layer that only prepares weights."""
+    sources = [port.get_source_output() for port in node.inputs()]
+    computed = [seen(source) for source in sources if _rt_info(source.get_node()).get("layerType") != "Const"]
+    if not computed:
+        return 0
+    return count_bytes([tensor for tensor in computed if tensor is not None], [tensor for tensor in map(seen, node.outputs()) if tensor is not None])

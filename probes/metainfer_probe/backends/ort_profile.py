@@ -44,6 +44,34 @@ class NodeEvent:
         return op_class(self.op_type)
 
 
+@dataclass(frozen=True, slots=True)
+class StaticKnowledge:
+    """What a profile leaves out, by node name: kernels that repack their weights no longer report them.
+
+    ``unpacked``: events of a run without repacking; ``weight_bytes``: from the file, for nodes that have no such event;
+    ``convolutions``: the channels before padding.
+    """
+
+    unpacked: Mapping[str, NodeEvent]
+    weight_bytes: Mapping[str, int]
+    convolutions: ConvolutionWeights
+
+    def macs(self, event: NodeEvent) -> int:
+        """Multiply-accumulates of one execution."""
+        event = self.unpacked.get(event.node, event)
+        weight = self.convolutions.behind(event.node) if event.op_class == "convolution" else None
+        if weight is not None and event.outputs:
+            return unpadded_macs(weight, event.outputs[0].shape)
+        return count_macs(event.op_type, [tensor.shape for tensor in event.inputs], [tensor.shape for tensor in event.outputs])
+
+    def bytes_moved(self, event: NodeEvent) -> int:
+        """Activations and weights of one execution."""
+        unpacked = self.unpacked.get(event.node)
+        if unpacked is not None:
+            return unpacked.bytes_moved
+        return max(event.bytes_moved, self.weight_bytes.get(event.node, 0) + sum(tensor.size_bytes for tensor in (*event.inputs[:1], *event.outputs)))
+
+
 def read_profile(path: Path) -> list[list[NodeEvent]]:
     """Node events, one list per run; without the first run where there are several."""
     events = json.loads(path.read_text())
@@ -55,12 +83,8 @@ def read_profile(path: Path) -> list[list[NodeEvent]]:
     return runs[1:] or runs
 
 
-def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str, NodeEvent], convolutions: ConvolutionWeights | None) -> list[KernelTime]:
-    """One KernelTime per node: the median over runs of its own time in a run, because one preempted run would drown a mean.
-
-    ``shapes`` (from a run without prepacking) knows the weights that a kernel has repacked, ``convolutions`` the channels
-    before padding.
-    """
+def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], known: StaticKnowledge) -> list[KernelTime]:
+    """One KernelTime per node: the median over runs of its own time in a run, because one preempted run would drown a mean."""
     first: dict[str, NodeEvent] = {}
     executions: Counter[str] = Counter()
     totals: dict[str, list[float]] = {}
@@ -76,8 +100,8 @@ def median_kernel_times(runs: Sequence[Sequence[NodeEvent]], shapes: Mapping[str
             provider=event.provider,
             duration_us=statistics.median(totals[node]),
             op_class=event.op_class,
-            macs=_count(shapes.get(node, event), convolutions) * max(1, round(executions[node] / len(runs))),
-            bytes_moved=shapes.get(node, event).bytes_moved * max(1, round(executions[node] / len(runs))),
+            macs=known.macs(event) * max(1, round(executions[node] / len(runs))),
+            bytes_moved=known.bytes_moved(event) * max(1, round(executions[node] / len(runs))),
         )
         for node, event in first.items()
     ]
@@ -89,13 +113,6 @@ def peak_live_bytes(events: Iterable[NodeEvent]) -> int:
     reported = max((event.live_bytes for event in listed), default=0)
     widest = max((sum(tensor.size_bytes for tensor in (*event.inputs[:1], *event.outputs)) for event in listed), default=0)
     return reported or widest
-
-
-def _count(event: NodeEvent, convolutions: ConvolutionWeights | None) -> int:
-    weight = convolutions.behind(event.node) if convolutions is not None and event.op_class == "convolution" else None
-    if weight is not None and event.outputs:
-        return unpadded_macs(weight, event.outputs[0].shape)
-    return count_macs(event.op_type, [tensor.shape for tensor in event.inputs], [tensor.shape for tensor in event.outputs])
 
 
 def _own_times(events: list[dict[str, Any]]) -> list[float]:

@@ -1,14 +1,14 @@
-"""Work of OpenVINO's executed layers, from the graph they were compiled from.
+"""Work of OpenVINO's executed layers, from their own shapes or from the graph they were compiled from.
 
-Fused layers (a whole attention in one ``Subgraph``) show neither their inner shapes nor their products. Each layer says
-which original operations it stands for, so products are counted on the original graph, at the shapes that were run, and
-each operation is given to one layer.
+Plain layers show the shapes they multiplied. Fused ones (a whole attention in one ``Subgraph``) and recurrent ones do not,
+but say which original operations they stand for: those are counted on the original graph, at the shapes that were run.
+Names alone would not do, because folding a normalisation into a convolution renames it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metainfer_probe.backends.base import Feeds
@@ -17,7 +17,7 @@ from metainfer_probe.work import Shape, TensorSeen, count_macs
 
 _RECURRENT_WEIGHTS = {"LSTMSequence": (4, 5), "GRUSequence": (3, 4), "RNNSequence": (3, 4)}
 """Positions of input and recurrent weights (operation specifications of OpenVINO): other inputs have rank 3 too."""
-_SUBGRAPH = "Subgraph"
+_SHOW_THEIR_SHAPES = ("matmul", "convolution", "attention")
 
 
 def count_original_macs(graph: Any, feeds: Feeds) -> dict[str, int]:
@@ -32,14 +32,10 @@ def count_original_macs(graph: Any, feeds: Feeds) -> dict[str, int]:
     return {node.get_friendly_name(): macs for node in fixed.get_ops() if (macs := _macs(node)) > 0}
 
 
-def give_to_layers(layers: Mapping[str, Mapping[str, str]], originals: Mapping[str, int]) -> dict[str, int]:
-    """MACs per executed layer; ``layers`` are run-time properties by name. Computing layers choose before the others."""
-    left = dict(originals)
-    given: dict[str, int] = {}
-    for name in sorted(layers, key=lambda name: _claim(layers[name])):
-        stands_for = [original for original in layers[name].get("originalLayersNames", "").split(",") if original]
-        given[name] = sum(left.pop(original, 0) for original in stands_for)
-    return given
+def layer_macs(layer_type: str, stands_for: str, tensors: tuple[Sequence[Shape], Sequence[Shape]], originals: Mapping[str, int]) -> int:
+    """Multiply-accumulates of one executed layer; ``stands_for`` lists its original operations, comma-separated."""
+    own = count_macs(layer_type, *tensors) if op_class(layer_type) in _SHOW_THEIR_SHAPES else 0
+    return own or sum(originals.get(original, 0) for original in stands_for.split(",") if original)
 
 
 def seen(port: Any) -> TensorSeen | None:
@@ -48,11 +44,6 @@ def seen(port: Any) -> TensorSeen | None:
     if partial.is_dynamic:
         return None
     return TensorSeen(port.get_element_type().get_type_name(), tuple(partial.to_shape()))
-
-
-def _claim(layer: Mapping[str, str]) -> int:
-    kind = layer.get("layerType", "")
-    return 0 if op_class(kind) in ("matmul", "convolution", "attention", "recurrent") else 1 if kind == _SUBGRAPH else 2
 
 
 def _macs(node: Any) -> int:

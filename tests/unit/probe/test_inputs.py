@@ -10,7 +10,7 @@ import pytest
 from tests.data import models
 
 from metainfer_probe.backends import find_backend
-from metainfer_probe.backends.base import Inputs, ProbeError
+from metainfer_probe.backends.base import Backend, Inputs, ProbeError
 from metainfer_probe.inputs import batch_feeds, generate, make_inputs
 from metainfer_probe.model_file import read_model
 
@@ -68,6 +68,21 @@ def test_a_constant_that_an_input_is_compared_with_is_fed(tmp_path: Path) -> Non
     made = inputs_for(models.compared_with(tmp_path))
     assert made.source == "generated"
     assert made.samples[0]["rate"] == 16000
+
+
+def test_a_one_hot_encoding_written_out_bounds_its_input(tmp_path: Path) -> None:
+    """Values beyond the last column would all look alike."""
+    drawn = inputs_for(models.one_hot_by_hand(tmp_path), count=30).samples
+    values = np.concatenate([sample["bytes"].ravel() for sample in drawn])
+    assert (values.min(), values.max()) == (0, 40)
+
+
+@pytest.mark.parametrize("backend", [CPU, OPENVINO], ids=["checks itself", "does not check"])
+def test_sizes_that_do_not_fit_are_replaced_whatever_runtime_is_measured(backend: Backend, tmp_path: Path) -> None:
+    """A runtime that does not check must not get impossible sizes: the same ones are found for both."""
+    made = make_inputs(read_model(models.text_line(tmp_path)), backend, None, 1)
+    assert made.samples[0]["x"].shape == (1, 3, 48, 320)
+    assert "48 high" in made.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,37 @@ def test_macs_counted_from_a_run_are_those_by_hand(provider: str, build: Callabl
     assert all(kernel.provider == provider for kernel in kernels)
 
 
+@pytest.mark.parametrize("limit", [1 << 30, 0], ids=["counted in a second session", "read from the file"])
+def test_weights_count_as_traffic_although_kernels_repack_them(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repacked weight is no longer reported by its kernel, but it is most of what a small batch moves."""
+    monkeypatch.setattr("metainfer_probe.backends.onnxruntime.COUNTING_LIMIT_BYTES", limit)
+    path = models.dense(tmp_path, width=256)
+    session = find_backend("CPUExecutionProvider").open(path, SessionOptions(profiling=True))
+    for _ in range(2):
+        session.run(generate(read_model(path), 0))
+    product = next(kernel for kernel in session.kernel_times() if kernel.op_type == "MatMul")
+    session.close()
+    assert product.bytes_moved == 4 * (256 * 256 + 256 + 256)
+    assert product.macs == 256 * 256
+
+
+@pytest.mark.parametrize(
+    ("layer", "stands_for", "shapes", "want"),
+    [
+        ("Subgraph", "scores,p,mix,", ([(1, 4, 8)], [(1, 4, 8)]), 30),
+        ("Convolution", "renamed", ([(1, 3, 8, 8), (16, 3, 3, 3)], [(1, 16, 8, 8)]), 16 * 64 * 27),
+        ("RNNSeq", "mix", ([(6, 1, 4)], [(6, 1, 8)]), 20),
+        ("Eltwise", "", ([(4,)], [(4,)]), 0),
+    ],
+    ids=["fused", "renamed by folding", "recurrent", "no products"],
+)
+def test_a_layer_counts_its_own_shapes_or_what_it_stands_for(layer: str, stands_for: str, shapes: tuple[list[tuple[int, ...]], ...], want: int) -> None:
+    """Folding renames convolutions; fusion hides shapes: each way covers what the other loses."""
+    from metainfer_probe.backends.ov_work import layer_macs
+
+    assert layer_macs(layer, stands_for, (shapes[0], shapes[1]), {"scores": 10, "mix": 20}) == want
+
+
 def test_branches_are_not_counted_twice(tmp_path: Path) -> None:
     """A control-flow node contains its branch: own times never add up to more than the whole run."""
     path = models.compared_with(tmp_path)
