@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -138,11 +139,12 @@ def print_table(name: str, lines: Sequence[dict[str, Any]], budget_permille: int
 
 
 def _gain(line: dict[str, Any]) -> float:
-    """Throughput of the candidate over that of the reference beside it; 0 where the point failed."""
+    """Median over the rounds of the candidate's throughput over that of the reference beside it; 0 where the point failed."""
     report = line["report"]
     if report["failure"] or not report["candidate"]:
         return 0.0
-    return float(report["candidate"]["throughput_per_second"] / report["reference"]["throughput_per_second"])
+    windows = [report["detail"][side]["window_throughput_per_second"] for side in ("candidate", "reference")]
+    return statistics.median(candidate / reference for candidate, reference in zip(*windows, strict=True))
 
 
 def _fits(line: dict[str, Any], budget_permille: int) -> bool:
