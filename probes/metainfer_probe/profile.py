@@ -18,7 +18,7 @@ from metainfer_probe.backends.base import ProbeError
 from metainfer_probe.cgroup import memory_limit_bytes
 from metainfer_probe.contract import Failure, MicroProbe, ProfileReport, ProfileRequest, ProviderProfile
 from metainfer_probe.isolate import resident_bytes, run_in_child
-from metainfer_probe.model_file import ModelFile, fetch_model, memory_needed_bytes, read_model
+from metainfer_probe.model_file import ModelFile, digest_files, fetch_model, memory_needed_bytes, read_model
 from metainfer_probe.portrait import describe
 from metainfer_probe.provider_profile import ProviderCall, ProviderMeasurement, measure_provider
 
@@ -33,8 +33,9 @@ LOAD_GRACE_SECONDS = 2.0
 def profile_model(request: ProfileRequest, volume: Path, *, workdir: Path | None = None, micro: MicroProbe | None = None) -> ProfileReport:
     """Measure the model of ``request`` on each provider asked for.
 
-    Raises ProbeError when the model cannot be fetched or read at all. A provider that cannot run it carries its own
-    ``failure``; when none can, the report has one too.
+    Raises ProbeError when the model cannot be fetched. A file that cannot be read has a ``failure`` and its digest, so that
+    it is not tried again unchanged; a provider that cannot run the model carries its own ``failure``, and when none can,
+    the report has one too.
     """
     deadline = time.monotonic() + request.budget_seconds
     with ExitStack() as stack:
@@ -42,8 +43,13 @@ def profile_model(request: ProfileRequest, volume: Path, *, workdir: Path | None
         path = fetch_model(request.model, volume, folder)
         calibration = fetch_model(request.calibration, volume, folder) if request.calibration else None
         limit = _child_memory_limit(request)
-        model = _read(path, deadline, limit)
-        _refuse_too_large(model, limit)
+        try:
+            model = _read(path, deadline, limit)
+        except ProbeError as error:
+            return ProfileReport(digest=digest_files((path,)), file_bytes=path.stat().st_size, failure=error.failure(), micro=micro)
+        too_large = _find_too_large(model, limit)
+        if too_large is not None:
+            return describe(model, (), micro).model_copy(update={"failure": too_large})
         providers = tuple(dict.fromkeys(request.providers))[:MAX_PROVIDERS]
         plan = _Plan(request, model, calibration, limit, deadline)
         measurements = [_measure(plan, provider, len(providers) - position) for position, provider in enumerate(providers)]
@@ -112,10 +118,12 @@ def _child_memory_limit(request: ProfileRequest) -> int:
     return min(request.memory_limit_bytes, container) if request.memory_limit_bytes else container
 
 
-def _refuse_too_large(model: ModelFile, limit: int) -> None:
+def _find_too_large(model: ModelFile, limit: int) -> Failure | None:
     needed = memory_needed_bytes(model)
-    if needed > limit:
-        raise ProbeError("OutOfMemory", f"the model needs about {needed / 2**30:.2f} GiB of memory to load, {limit / 2**30:.2f} GiB are allowed here")
+    if needed <= limit:
+        return None
+    said = f"the model needs about {needed / 2**30:.2f} GiB of memory to load, {limit / 2**30:.2f} GiB are allowed here"
+    return Failure(reason="OutOfMemory", message=said)
 
 
 def _common_failure(measurements: Sequence[ProviderMeasurement]) -> Failure | None:

@@ -20,7 +20,7 @@ from metainfer_probe.batching import compare_batch, refuse_batch
 from metainfer_probe.contract import SUMMARY_LIMIT_BYTES, Failure, MicroProbe, ModelSource, ProfileReport, ProfileRequest, ProviderProfile
 from metainfer_probe.inputs import make_inputs
 from metainfer_probe.isolate import send_partial
-from metainfer_probe.model_file import read_model
+from metainfer_probe.model_file import digest_files, read_model
 from metainfer_probe.profile import profile_model
 from metainfer_probe.provider_profile import ProviderCall, ProviderMeasurement, measure_provider, support_precisions
 from metainfer_probe.summary import fit_summary
@@ -170,22 +170,32 @@ def test_a_model_no_runtime_can_read_has_the_common_reason(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("reason", ["GitLfsPointer", "HtmlPage", "Truncated"])
-def test_a_file_that_is_no_model_ends_before_any_runtime_sees_it(reason: str, tmp_path: Path) -> None:
-    """The reason crosses the border of the reading process."""
+def test_a_file_that_is_no_model_ends_with_its_reason_and_digest(reason: str, tmp_path: Path) -> None:
+    """No runtime sees it, and the digest keeps the same content from being tried again."""
     path = models.not_models(tmp_path)[reason]
+    report = profiled(path)
+    assert report.failure is not None
+    assert (report.failure.reason, report.failure.retryable) == (reason, False)
+    assert report.digest == digest_files((path,))
+    assert report.providers == ()
+
+
+def test_a_model_that_is_not_there_has_no_report_of_its_own(tmp_path: Path) -> None:
+    """Nothing was fetched, so there is nothing to describe."""
     with pytest.raises(ProbeError) as caught:
-        profiled(path)
-    assert caught.value.reason == reason
+        profiled(tmp_path / "absent.onnx")
+    assert caught.value.reason == "ModelNotFound"
 
 
 def test_too_little_memory_is_said_before_loading(tmp_path: Path) -> None:
-    """With the amount that would be needed, so that nobody retries an out-of-memory kill."""
+    """With the amount that would be needed and the size of the weights, so that nobody retries an out-of-memory kill."""
     path = models.external(tmp_path, "w.bin", data_bytes=4 * 8192 * 8192, width=8192)
-    with pytest.raises(ProbeError) as caught:
-        profiled(path, memory_limit_bytes=300 << 20)
-    assert caught.value.reason == "OutOfMemory"
-    assert "needs about 0.4 GiB" in caught.value.message.replace("0.40", "0.4")
-    assert not caught.value.retryable
+    report = profiled(path, memory_limit_bytes=300 << 20)
+    assert report.failure is not None
+    assert (report.failure.reason, report.failure.retryable) == ("OutOfMemory", False)
+    assert "needs about 0.40 GiB" in report.failure.message
+    assert report.weight_bytes == 4 * 8192 * 8192
+    assert report.digest
 
 
 def crash_while_loading(call: ProviderCall) -> ProviderMeasurement:
