@@ -77,7 +77,7 @@ class Lab:
         """All objects of a kind."""
         scope = ["-n", namespace] if namespace else ["-A"]
         chosen = ["-l", selector] if selector else []
-        items: list[Object] = json.loads(self.kubectl(*scope, "get", kind, *chosen, "-o", "json"))["items"]
+        items: list[Object] = json.loads(self.kubectl("get", kind, *scope, *chosen, "-o", "json"))["items"]
         return items
 
     def post(self, namespace: str, service: str, path: str, body: Mapping[str, Any]) -> Object:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lab import IMAGES
+from onnx import TensorProto, helper
 
 Object = dict[str, Any]
 RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -44,3 +46,26 @@ def make_adaptation(name: str, model: str = "orientation", **spec: Any) -> Objec
     }
     merged = {key: value for key, value in (defaults | spec).items() if value is not None}
     return {"apiVersion": "metainfer.dev/v1alpha1", "kind": "ModelAdaptation", "metadata": {"name": name}, "spec": merged}
+
+
+WIDTH = 20_000
+
+
+def write_wide_model(folder: Path) -> int:
+    """``wide.onnx``: one MatMul whose weights (1.6 GB, a sparse file of zeros) lie beside it; returns their bytes."""
+    size = WIDTH * WIDTH * 4
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[WIDTH, WIDTH], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "wide.bin"), ("offset", "0"), ("length", str(size))):
+        weight.external_data.add(key=key, value=value)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", WIDTH])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", WIDTH])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "wide.onnx").write_bytes(model.SerializeToString())
+    with (folder / "wide.bin").open("wb") as file:
+        file.truncate(size)
+    return size
