@@ -91,7 +91,7 @@ class _Bench:
     def _child(self, function: ChildFunction, argument: object) -> object:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise ProbeError("TimedOut", f"the deadline of {self.request.deadline_seconds:.0f} s was over")
+            raise ProbeError("TimedOut", f"the deadline of {self.request.deadline_seconds:.0f} s was over", retryable=True)
         return run_in_child(function, (argument,), timeout_seconds=left + GRACE_SECONDS, memory_limit_bytes=self._memory_limit(), on_partial=self._take)
 
     def _take(self, answer: object) -> None:

@@ -114,7 +114,7 @@ class _Rounds:
                 self._measure_window(side)
             figures, finished = known | self._summarise(), finished + 1
         if finished == 0:
-            raise ProbeError("TimedOut", "no round could be finished before the deadline")
+            raise ProbeError("TimedOut", "no round could be finished before the deadline", retryable=True)
         return Progress("done", figures | {"partial": finished < self.call.request.rounds})
 
     def _measure_window(self, side: Side) -> None:
