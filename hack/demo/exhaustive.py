@@ -144,7 +144,7 @@ def _gain(line: dict[str, Any]) -> float:
     if report["failure"] or not report["candidate"]:
         return 0.0
     windows = [report["detail"][side]["window_throughput_per_second"] for side in ("candidate", "reference")]
-    return statistics.median(candidate / reference for candidate, reference in zip(*windows, strict=True))
+    return float(statistics.median(candidate / reference for candidate, reference in zip(*windows, strict=True)))
 
 
 def _fits(line: dict[str, Any], budget_permille: int) -> bool:

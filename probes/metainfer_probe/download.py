@@ -74,7 +74,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         self._parts = parts
         self._shown = shown
 
-    def redirect_request(  # noqa: PLR0913, PLR0917 - the signature of urllib
+    def redirect_request(  # noqa: PLR0917 # budget: the signature of urllib
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
         target = urlsplit(newurl)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from metainfer_probe.backends.base import ProbeError
@@ -125,14 +126,16 @@ class _Watch:
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process from /proc; 0 when it is gone."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        with Path(f"/proc/{pid}/statm").open(encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
 
 
 def _send_call(child: subprocess.Popen[bytes], reference: str, args: tuple[object, ...]) -> None:
-    assert child.stdin is not None
+    if child.stdin is None:
+        msg = "the child was started without a pipe"
+        raise RuntimeError(msg)
     with suppress(BrokenPipeError), child.stdin as stdin:
         pickle.dump((reference, args), stdin)
 
@@ -195,5 +198,5 @@ def _die_with_parent() -> None:
     """Linux: be killed when the parent ends, so that no measurement outlives its Job; be the first victim of a memory shortage."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+    with suppress(OSError), Path("/proc/self/oom_score_adj").open("w", encoding="ascii") as file:
         file.write("1000")

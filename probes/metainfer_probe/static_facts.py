@@ -16,7 +16,7 @@ from metainfer_probe.dtypes import tensor_bytes
 from metainfer_probe.graph import iter_graphs, iter_nodes, iter_tensors, read_constants, true_inputs
 
 _QUANTIZED_OPERATORS = frozenset(
-    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger QGemm QAttention "  # noqa: SIM905
+    "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger QGemm QAttention "
     "DynamicQuantizeMatMul MatMulIntegerToFloat DynamicQuantizeLSTM QLinearAdd QEmbedLayerNormalization MatMulNBits".split()
 )  # fmt: skip
 _FLOATS: Mapping[int, Precision] = {TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}

@@ -20,7 +20,7 @@ _STEP_LIMIT = 20_000
 """A graph with many joins has exponentially many paths; past this many steps inputs keep what was found so far."""
 
 _PASS_FIRST = frozenset(
-    "Identity Cast Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand Tile Dropout Gather GatherND Pad Split "  # noqa: SIM905
+    "Identity Cast Reshape Unsqueeze Squeeze Flatten Transpose Slice Expand Tile Dropout Gather GatherND Pad Split "
     "ReduceMax ReduceMin Floor Ceil Round".split()
 )  # fmt: skip
 """Operators whose result holds values of their first input and no others (padding with 0 is inside every table)."""

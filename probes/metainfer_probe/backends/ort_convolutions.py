@@ -17,9 +17,7 @@ from metainfer_probe.graph import read_constants
 from metainfer_probe.work import Shape
 
 SUFFIX = "_nchwc"
-_FUSED = frozenset(
-    "Relu BatchNormalization Clip Sigmoid Tanh LeakyRelu HardSigmoid HardSwish Swish Mul Add Sum Identity Dropout Cast Gelu Div".split()  # noqa: SIM905
-)
+_FUSED = frozenset("Relu BatchNormalization Clip Sigmoid Tanh LeakyRelu HardSigmoid HardSwish Swish Mul Add Sum Identity Dropout Cast Gelu Div".split())
 _STEP_LIMIT = 12
 
 

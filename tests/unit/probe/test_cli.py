@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "probes")}
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+    return subprocess.Popen(
         [sys.executable, "-m", "metainfer_probe.cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
 
