@@ -19,7 +19,7 @@ from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.common import GROUP, VERSION
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.adaptation import decide_adaptation
-from metainfer.decide.applying import report_conflict, report_refusal
+from metainfer.decide.applying import report_conflict, report_refusal, report_store_problem
 from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, PoolFacts, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent
 from metainfer.decide.pool import decide_pool
@@ -138,6 +138,8 @@ class Reconciler:
         if gathered is None or gathered.snapshot.adaptation.deleting:
             return Result()
         if gathered.store_problem:
+            status = report_store_problem(gathered.snapshot, gathered.store_problem, now)
+            await self._write.write_adaptation_status(gathered.snapshot.adaptation, status)
             return _without_store(request, gathered.store_problem)
         # 2. Keep what finished Jobs have left.
         snapshot, uid = gathered.snapshot, gathered.snapshot.adaptation.uid

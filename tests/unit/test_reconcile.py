@@ -151,6 +151,24 @@ async def test_without_the_store_the_pass_is_put_off() -> None:
     assert cluster.statuses == []
 
 
+async def test_without_the_store_the_adaptation_says_so_and_keeps_its_other_conditions() -> None:
+    """StoreDegraded while it lasts; the next healthy pass rebuilds the conditions without it."""
+    world = make_world()
+    world.play()
+    before = world.snapshot.adaptation.status.conditions
+    cluster = Cluster(adaptation=GatheredAdaptation(world.snapshot, (), store_problem="disk full"))
+    result = await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), NOW)
+    conditions = cluster.statuses[-1].conditions
+    found = find_condition(conditions, "StoreDegraded")
+    assert result.requeue_after_seconds == STORE_RETRY_SECONDS
+    assert found is not None
+    assert (found.status, "disk full" in found.message) == ("True", True)
+    assert [item for item in conditions if item.type != "StoreDegraded"] == list(before)
+    cluster.adaptation = GatheredAdaptation(world.snapshot, ())
+    await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), world.now)
+    assert find_condition(cluster.statuses[-1].conditions, "StoreDegraded") is None
+
+
 async def test_a_refused_job_is_told_and_tried_again_later() -> None:
     """Quota: only somebody else can cure it, so the next try is not at once."""
     refused = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="QuotaExceeded", message="exceeded quota: cards, used 4 of 4"))
