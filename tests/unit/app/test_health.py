@@ -69,7 +69,7 @@ def test_a_log_line_is_one_json_object() -> None:
 def test_a_trace_stays_on_the_line() -> None:
     """One record is one line whatever happened."""
     with pytest.raises(KeyError) as caught:
-        {}["bug"]  # noqa: B018 - for its trace
+        {}["bug"]
     line = JsonFormatter().format(_record(exc_info=(caught.type, caught.value, caught.tb)))
     assert "\n" not in line
     assert "KeyError: 'bug'" in json.loads(line)["trace"]
