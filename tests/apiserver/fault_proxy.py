@@ -29,6 +29,8 @@ class FaultProxy:
     """HTTP status to answer everything with; 0 = forward."""
     hide: frozenset[str] = frozenset()
     """Plurals of kinds that do not exist."""
+    stall: frozenset[str] = frozenset()
+    """Plurals of kinds whose watches get no answer at all."""
     inject: dict[str, Any] = field(default_factory=dict)
     """Plural -> object of an ERROR event to put into the next watch of that kind."""
     journal: list[tuple[str, str, int]] = field(default_factory=list)
@@ -55,6 +57,9 @@ class FaultProxy:
             return web.json_response({"kind": "Status", "reason": "Made", "message": "made up", "code": self.refuse}, status=self.refuse)
         if self.hide & set(request.path.split("/")):
             return web.json_response({"kind": "Status", "reason": "NotFound", "message": "the server could not find it", "code": 404}, status=404)
+        if request.query.get("watch") == "true" and self.stall & set(request.path.split("/")):
+            self.journal.append((request.method, request.path, 0))
+            await asyncio.Event().wait()
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         async with session.request(request.method, f"{server}{request.raw_path}", headers=headers, data=await request.read() or None) as answer:
             self.journal.append((request.method, request.path, answer.status))

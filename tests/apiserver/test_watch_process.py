@@ -158,6 +158,19 @@ async def test_it_exits_when_a_watch_dies(proxy: FaultProxy, tmp_path: Path) -> 
     assert "kopf ended, exiting" in [line["message"] for line in running.lines]
 
 
+async def test_it_exits_even_when_kopf_does_not_end(proxy: FaultProxy, tmp_path: Path) -> None:
+    """A watch that was connecting when another one died waits for a login that nobody gives any more; the deadline ends that."""
+    proxy.stall = frozenset({"nodeportraits"})
+    async with run_process(proxy.write_kubeconfig(tmp_path / "proxied"), tmp_path / "store.db") as running:
+        await running.until("/readyz", 200)
+        while not any(path.endswith("nodeportraits") and status == 0 for _, path, status in proxy.journal):  # noqa: ASYNC110 - another process asks
+            await asyncio.sleep(0.05)
+        proxy.inject = {"nodes": {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: no leader"}}
+        proxy.cut_watches()
+        assert await running.end() == 1
+    assert "did not end in time, exiting at once" in [line["message"] for line in running.lines]
+
+
 async def test_wrong_settings_are_named_on_one_line(tmp_path: Path) -> None:
     """Exit status 2, and each variable with what is wrong; no trace."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("METAINFER_")}

@@ -20,6 +20,7 @@ from metainfer.act.ports import Remember
 from metainfer.act.status import write_adaptation_status, write_pool_status
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
+from metainfer.app.ending import start_exit_deadline
 from metainfer.app.health import HealthServer, LagWatch
 from metainfer.app.passes import build_work
 from metainfer.decide.facts import AdaptationFacts, PoolFacts
@@ -157,14 +158,7 @@ async def run(settings: Settings, store: SampleStore) -> int:
     registry = kopf.OperatorRegistry()
     register(registry, operator.intake, operator.resync, operator.stop)
     try:
-        await kopf.operator(
-            registry=registry,
-            settings=build_kopf_settings(),
-            # Ours, because kopf's default looks up the user's name, and the image's user 65532 has none.
-            identity="metainfer",  # type: ignore[arg-type]  # its NewType is not public
-            clusterwide=True,
-            stop_flag=operator.ended,
-        )
+        await _run_kopf(registry, operator.ended)
     except Exception:  # noqa: BLE001 - whatever it was, the process ends, after an orderly stop
         # A watch that died: to go on without it would look healthy and see nothing.
         _log.exception("kopf ended, exiting")
@@ -172,6 +166,22 @@ async def run(settings: Settings, store: SampleStore) -> int:
     finally:
         await operator.stop()
     return 1 if operator.failed else 0
+
+
+async def _run_kopf(registry: kopf.OperatorRegistry, stop: asyncio.Event) -> None:
+    """Run until SIGTERM, ``stop``, or the death of a watch. The first part that ends begins the end of the process."""
+    older = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=build_kopf_settings(),
+        # Ours, because kopf's default looks up the user's name, and the image's user 65532 has none.
+        identity="metainfer",  # type: ignore[arg-type]  # its NewType is not public
+        clusterwide=True,
+        stop_flag=stop,
+    )
+    for task in tasks:
+        task.add_done_callback(start_exit_deadline)
+    await kopf.run_tasks(tasks, ignored=older)
 
 
 def run_operator(settings: Settings) -> int:
