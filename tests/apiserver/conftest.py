@@ -18,18 +18,21 @@ SAID_LIMIT = 2000
 
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The administrator's kubeconfig of a fresh etcd + kube-apiserver; also in $KUBECONFIG while the session lasts."""
+    """The administrator's kubeconfig of a fresh etcd + kube-apiserver."""
     directory = tmp_path_factory.mktemp("api-server")
     up = subprocess.run([HACK / "up", "--api-only", "--dir", directory], capture_output=True, text=True, check=False)
     if up.returncode != 0:
         pytest.skip(f"no API server: {(up.stderr or up.stdout).strip()[-SAID_LIMIT:]}")
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            path = Path(up.stdout.split()[-1])
-            patch.setenv("KUBECONFIG", str(path))
-            yield path
+        yield Path(up.stdout.split()[-1])
     finally:
         subprocess.run([HACK / "down", "--api-only", "--dir", directory], capture_output=True, check=False)
+
+
+@pytest.fixture(autouse=True)
+def _environment(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$KUBECONFIG for these tests only: elsewhere it would send other tests to this server."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
 
 @pytest.fixture
