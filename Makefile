@@ -10,6 +10,9 @@ PY := $(VENV)/bin/python
 # Which extras the virtual environment has; a change of pyproject.toml installs anew.
 INSTALLED := $(VENV)/.installed
 PYTEST := $(PY) -m pytest
+# MLServer pins older libraries than the tests use, so the demo's server has an environment of its own.
+SERVER_VENV := .venv-server
+export METAINFER_MLSERVER_PYTHON := $(CURDIR)/$(SERVER_VENV)/bin/python
 IMAGES := $(addprefix localhost/meta-infer/,operator:dev probe:dev demo-server:dev)
 # Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
 ARGS ?=
@@ -23,7 +26,7 @@ demo: venv ## bring up a cluster on this machine, install the operator, adapt tw
 	$(PY) hack/demo/run $(ARGS)
 
 .PHONY: test
-test: venv lab ## install what is missing, bring up a cluster on this machine, run every test
+test: venv $(SERVER_VENV)/.installed lab ## install what is missing, bring up a cluster on this machine, run every test
 	$(PYTEST) $(ARGS)
 
 .PHONY: check
@@ -71,7 +74,12 @@ $(INSTALLED): pyproject.toml
 	hack/venv $(VENV)
 	touch $@
 
+$(SERVER_VENV)/.installed: pyproject.toml | venv
+	$(PY) -m venv --clear $(SERVER_VENV)
+	$(SERVER_VENV)/bin/python -m pip install --quiet --editable '.[probe]' mlserver==1.7.1
+	touch $@
+
 .PHONY: clean
 clean: ## remove what was built here (the cluster's cached binaries stay; hack/cluster/down ends the cluster)
-	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build dist $(VENV) $(SERVER_VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

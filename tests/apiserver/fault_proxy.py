@@ -85,15 +85,24 @@ class FaultProxy:
             await reply.write(json.dumps({"type": "ERROR", "object": error}).encode() + b"\n")
         cut = asyncio.create_task(self._cut.wait())
         pump = asyncio.create_task(self._pump(answer, reply))
-        await asyncio.wait({cut, pump}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (cut, pump):
-            task.cancel()
-        await asyncio.gather(cut, pump, return_exceptions=True)
+        try:
+            await asyncio.wait({cut, pump}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # A TLS connection that is still receiving would take half a minute to close, and outlive the test's event loop.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
+            await _end(cut, pump)
 
     @staticmethod
     async def _pump(answer: aiohttp.ClientResponse, reply: web.StreamResponse) -> None:
         async for part in answer.content.iter_any():
             await reply.write(part)
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -78,6 +78,12 @@ async def proxy(kubeconfig: Path) -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
+@pytest.fixture
+def proxied(proxy: FaultProxy, tmp_path: Path) -> Path:
+    """The kubeconfig of clients that go through the proxy."""
+    return proxy.write_kubeconfig(tmp_path / "proxied")
+
+
 @pytest.fixture(autouse=True)
 async def kinds(kube: KubeClient) -> None:
     """Our CRDs."""
@@ -103,9 +109,9 @@ def make_job(name: str, namespace: str, **labels: str) -> Raw:
     return make(JOB, name, namespace, metadata={"labels": labels}, spec={"template": template})
 
 
-async def test_what_is_created_changed_and_deleted_is_seen(kube: KubeClient, namespace: str, kubeconfig: Path) -> None:
+async def test_what_is_created_changed_and_deleted_is_seen(kube: KubeClient, namespace: str, proxied: Path) -> None:
     """Events of every kind reach the cache and wake who is concerned; Jobs of others are not even sent to us."""
-    async with live_watch(kubeconfig) as watch:
+    async with live_watch(proxied) as watch:
         await create_node(kube, f"n-{namespace}", labels={"card": "ort"})
         await kube.create(POOL, make_pool(f"pool-{namespace}"))
         await kube.create(ADAPTATION, make_adaptation("ocr", namespace))
@@ -129,23 +135,23 @@ async def test_what_is_created_changed_and_deleted_is_seen(kube: KubeClient, nam
         await eventually(lambda: not any(node.name == f"n-{namespace}" for node in cluster.nodes()))
 
 
-async def test_a_target_that_is_older_than_its_adaptation_is_found(kube: KubeClient, namespace: str, kubeconfig: Path) -> None:
+async def test_a_target_that_is_older_than_its_adaptation_is_found(kube: KubeClient, namespace: str, proxied: Path) -> None:
     """Deployment and pods were let pass when nobody named them; naming them brings them in without a new event."""
     await kube.create(DEPLOYMENT, make_deployment("ocr", namespace))
     await kube.create(POD, make(POD, "p", namespace, metadata={"labels": {"app": "ocr"}}, spec={"containers": [{"name": "server", "image": "x"}]}))
-    async with live_watch(kubeconfig) as watch:
+    async with live_watch(proxied) as watch:
         assert watch.cluster.deployment(namespace, "ocr") is None
         await kube.create(ADAPTATION, make_adaptation("ocr", namespace))
         await eventually(lambda: watch.cluster.deployment(namespace, "ocr") and watch.cluster.pods_matching(namespace, {"app": "ocr"}))
         assert not watch.cluster.interest.gaps
 
 
-async def test_what_was_deleted_while_the_watch_was_down_is_swept(kube: KubeClient, namespace: str, proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_what_was_deleted_while_the_watch_was_down_is_swept(kube: KubeClient, namespace: str, proxy: FaultProxy, proxied: Path) -> None:
     """kopf never tells of it; the next list does."""
     names = [f"n{number}-{namespace}" for number in range(3)]
     for name in names:
         await create_node(kube, name)
-    async with live_watch(proxy.write_kubeconfig(tmp_path / "proxied"), period_seconds=2.0) as watch:
+    async with live_watch(proxied, period_seconds=2.0) as watch:
         proxy.refuse = 503
         proxy.cut_watches()
         await kube.delete(NODE, names[0])
@@ -156,9 +162,9 @@ async def test_what_was_deleted_while_the_watch_was_down_is_swept(kube: KubeClie
         assert watch.goes_on
 
 
-async def test_a_burst_of_401_is_survived(kube: KubeClient, namespace: str, proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_a_burst_of_401_is_survived(kube: KubeClient, namespace: str, proxy: FaultProxy, proxied: Path) -> None:
     """Each login differs from the refused one and none follows at once: kopf goes on, and so do we."""
-    async with live_watch(proxy.write_kubeconfig(tmp_path / "proxied")) as watch:
+    async with live_watch(proxied) as watch:
         proxy.journal.clear()
         proxy.refuse = 401
         proxy.cut_watches()
@@ -169,9 +175,9 @@ async def test_a_burst_of_401_is_survived(kube: KubeClient, namespace: str, prox
         assert watch.goes_on
 
 
-async def test_a_watch_that_expired_is_opened_again(kube: KubeClient, namespace: str, proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_a_watch_that_expired_is_opened_again(kube: KubeClient, namespace: str, proxy: FaultProxy, proxied: Path) -> None:
     """410 inside the stream: a new list, a new watch, no event lost."""
-    async with live_watch(proxy.write_kubeconfig(tmp_path / "proxied")) as watch:
+    async with live_watch(proxied) as watch:
         proxy.inject = {"nodes": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
         proxy.cut_watches()
         await eventually(lambda: not proxy.inject)
@@ -180,24 +186,24 @@ async def test_a_watch_that_expired_is_opened_again(kube: KubeClient, namespace:
         assert watch.goes_on
 
 
-async def test_a_restart_loses_nothing(kube: KubeClient, namespace: str, kubeconfig: Path) -> None:
+async def test_a_restart_loses_nothing(kube: KubeClient, namespace: str, proxied: Path) -> None:
     """All state is on the API server: a new process sees what happened meanwhile, and gives every object of ours a pass."""
     await kube.create(ADAPTATION, make_adaptation("stays", namespace))
     await kube.create(ADAPTATION, make_adaptation("goes", namespace, target="other"))
-    async with live_watch(kubeconfig) as watch:
+    async with live_watch(proxied) as watch:
         assert {item.name for item in watch.cluster.adaptations(namespace)} == {"stays", "goes"}
     await kube.delete(ADAPTATION, "goes", namespace)
     await kube.create(ADAPTATION, make_adaptation("comes", namespace, target="third"))
-    async with live_watch(kubeconfig) as watch:
+    async with live_watch(proxied) as watch:
         assert {item.name for item in watch.cluster.adaptations(namespace)} == {"stays", "comes"}
         assert {f"{namespace}/stays", f"{namespace}/comes"} <= watch.queue.take()[0]
 
 
-async def test_kopf_leaves_no_trace_on_what_it_watches(kube: KubeClient, namespace: str, kubeconfig: Path) -> None:
+async def test_kopf_leaves_no_trace_on_what_it_watches(kube: KubeClient, namespace: str, proxied: Path) -> None:
     """No finalizer, annotation, status or Event of it, on our kinds or on others'."""
     await kube.create(ADAPTATION, make_adaptation("ocr", namespace))
     created = await kube.create(DEPLOYMENT, make_deployment("ocr", namespace))
-    async with live_watch(kubeconfig) as watch:
+    async with live_watch(proxied) as watch:
         await kube.patch_merge(DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"seen": "yes"}}})
         await eventually(lambda: (target := watch.cluster.deployment(namespace, "ocr")) is not None and "seen" in target.labels)
     read = await kube.get(DEPLOYMENT, "ocr", namespace)
