@@ -155,7 +155,9 @@ async def test_it_exits_when_a_watch_dies(proxy: FaultProxy, tmp_path: Path) -> 
         proxy.inject = {"nodes": {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: no leader"}}
         proxy.cut_watches()
         assert await running.end() == 1
-    assert "kopf ended, exiting" in [line["message"] for line in running.lines]
+    messages = [line["message"] for line in running.lines]
+    assert any("Watcher for nodes" in message and "has failed" in message for message in messages)
+    assert "stopped" in messages
 
 
 async def test_it_exits_even_when_kopf_does_not_end(proxy: FaultProxy, tmp_path: Path) -> None:
