@@ -11,7 +11,7 @@ import os
 import threading
 
 EXIT_SECONDS = 15.0
-"""Our own grace (8 s), the 5 s that kopf gives left-over tasks, and a little more; well within a pod's 30 s."""
+"""The 2 s that kopf gives its handlers, our own grace (3 s), the 5 s that kopf gives left-over tasks, and a margin; within a pod's 30 s."""
 _NAME = "exit deadline"
 
 _log = logging.getLogger(__name__)

@@ -37,8 +37,9 @@ from metainfer.watch.intake import Intake
 from metainfer.watch.queue import WorkQueue
 from metainfer.watch.resync import Resync
 
-GRACE_SECONDS = 8.0
-"""For passes in hand at shutdown: a write in flight takes well below a second, and kopf's part of the exit two more."""
+GRACE_SECONDS = 3.0
+"""For passes in hand at shutdown: a write in flight takes well below a second. A pass that writes to thousands of nodes is cut
+off, which every pass allows."""
 STUCK_SECONDS = 30.0
 """A dispatcher or event loop that has not moved for so long will not move again."""
 
