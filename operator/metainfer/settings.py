@@ -47,7 +47,7 @@ class Settings(BaseModel):
     bench_window_seconds: Seconds = Field(default=1.5, description="One window of a benchmark; shorter ones are noise, longer ones see the card's clock drift.")
     bench_rounds: int = Field(default=7, ge=1, le=1000, description="Rounds in which candidate and reference alternate; an odd number has a middle.")
     profile_budget_seconds: Seconds = Field(default=120.0, description="Longest model portrait.")
-    job_start_seconds: Seconds = Field(default=60.0, description="Allowance for scheduling, image pull and start, on top of a Job's measured time.")
+    job_start_seconds: Seconds = Field(default=300.0, description="Allowance for scheduling, image pull and start, on top of a Job's measured time.")
     threads_per_card: int = Field(default=1, ge=1, le=1024, description="Threads a measuring Job uses on a CPU that stands in for a card.")
 
     workers: int = Field(default=16, ge=1, le=256, description="Passes that run at the same time. They wait for the API server most of the time.")

@@ -6,7 +6,7 @@ read back. Each step either goes on or returns the plan that waits for it; the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
@@ -14,14 +14,14 @@ from metainfer.api.v1alpha1.model_adaptation import ModelStatus
 from metainfer.decide.applying import apply_decision, note_declared
 from metainfer.decide.choosing import Ranking, rank_choice
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.deciding import decided_candidate, record_choice, undecided_for_long
+from metainfer.decide.deciding import candidate_of, decided_candidate, present_line, record_choice, undecided_for_long
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.inputs import inputs_hash, start_run
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Predictor
 from metainfer.decide.profiling import next_profile
-from metainfer.decide.scene import Scene, build_scene
+from metainfer.decide.scene import Scene, build_scene, why_no_node
 from metainfer.decide.target import TargetProblem, check_target
 from metainfer.decide.validating import next_benchmark
 from metainfer_probe.contract import ProfileReport
@@ -52,6 +52,7 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
     waiting = _claim_run(draft, opened.scene)
     if waiting is not None:
         return waiting
+    opened = replace(opened, scene=_with_baseline(draft, opened.scene))
     # 4. - 7. Unless this run has decided already.
     if decided_candidate(draft) is None:
         undecided = _work_out(draft, opened, predictor)
@@ -93,7 +94,18 @@ def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
     trigger = "first adaptation" if run is None else "SpecChanged: the adaptation, its target or the families on offer changed"
     draft.put(run=start_run(draft.snapshot, digest, draft.now), recommendation=None, baseline=None, candidates=(), candidate_count=0, rejections=())
     draft.announce("Normal", "AdaptationStarted", trigger)
+    # What was measured for the former inputs says nothing about these.
+    draft.snapshot = replace(draft.snapshot, profile=None, runs=())
     return None
+
+
+def _with_baseline(draft: Draft, scene: Scene) -> Scene:
+    """The present configuration as the run first saw it: a pod that is being replaced meanwhile does not make it another one."""
+    known = draft.status.baseline
+    if known is not None:
+        return replace(scene, current=candidate_of(known.config))
+    draft.put(baseline=present_line(scene))
+    return scene
 
 
 def _unprobed_families(scene: Scene) -> tuple[str, ...]:
@@ -109,6 +121,9 @@ def _unprobed_families(scene: Scene) -> tuple[str, ...]:
 def _work_out(draft: Draft, opened: _Open, predictor: Predictor) -> AdaptationPlan | None:
     if opened.problem is not None and opened.problem.blocks == "benchmarks":
         return draft.stall(opened.problem.reason, opened.problem.message, seconds=PAUSED_POLL_SECONDS)
+    closed = why_no_node(opened.scene)
+    if closed is not None:
+        return draft.stall(closed.reason, closed.message, seconds=PAUSED_POLL_SECONDS)
     # 4. The model portrait.
     profile = next_profile(draft, opened.scene)
     if isinstance(profile, AdaptationPlan):

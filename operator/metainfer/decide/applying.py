@@ -12,6 +12,7 @@ from metainfer.decide.conditions import Finding, find_condition, format_time, me
 from metainfer.decide.deciding import decided_candidate, is_kept
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot, Candidate
+from metainfer.decide.families import Exclusion
 from metainfer.decide.placement import PlacementPlan, PlacementRequest, Withheld, build_placement
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.readback import ReadBack, read_back
@@ -19,6 +20,8 @@ from metainfer.decide.scene import Scene
 from metainfer.decide.target import TargetProblem
 
 ROLLOUT_POLL_SECONDS = 5.0
+PATCH_LIMIT = 8192
+"""Of status.recommendation.patch."""
 APPLY_CONFLICT = "ApplyConflict"
 APPLY_REFUSED = "ApplyRefused"
 PLACEMENT_REMOVED = "PlacementRemoved"
@@ -39,18 +42,30 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     plan = _placement(draft, scene, candidate, recommendation.decision_id)
     if plan is None:
         return draft.stall("FamilyGone", f"family {candidate.family} of pool {candidate.pool} is no longer open to the target", seconds=60.0)
-    draft.put(recommendation=recommendation.model_copy(update={"patch": plan.patch_json[:8192]}))
+    patch = plan.patch_json if len(plan.patch_json) <= PATCH_LIMIT else ""  # a cut patch would be no patch
+    draft.put(recommendation=recommendation.model_copy(update={"patch": patch}))
     held_back = _held_back(draft, scene, plan, problem)
     if held_back is not None:
         return held_back
     if scene.target.template.annotations.get(DECISION_ANNOTATION) == recommendation.decision_id:
         return _read_back(draft, scene, plan, candidate)
-    return _write(draft, plan)
+    return _no_place(draft, scene, candidate) or _write(draft, plan)
+
+
+def _no_place(draft: Draft, scene: Scene, candidate: Candidate) -> AdaptationPlan | None:
+    """The cluster moved on since the decision: a family that cannot take the pods now would leave them Pending."""
+    option = scene.option(candidate.pool, candidate.family)
+    if option is None or (option.nodes and option.no_room is None):
+        return None
+    why = option.no_room or Exclusion("NoEligibleNode", f"no node of family {candidate.family} can take the target's pods now")
+    draft.find(reasons.APPLIED, "False", why.reason, why.message)
+    return draft.wait(why.reason, f"decided, but not written yet: {why.message}", seconds=60.0)
 
 
 def note_declared(draft: Draft, scene: Scene, withheld: Sequence[Withheld] = ()) -> None:
     """Say which fields are the owner's, with path and manager: they are read, fixed before ranking, and never written."""
-    fixed = [f"{item.path} (manager {item.manager}): its value is kept" for item in scene.baseline.fixed.values()]
+    names = scene.mapping.names if scene.mapping is not None else {}
+    fixed = [f"{names.get(setting, setting)} is declared by {item}: its value is kept" for setting, item in scene.baseline.fixed.items()]
     words = "; ".join(dict.fromkeys((*fixed, *([_words(withheld)] if withheld else []), *scene.baseline.notes)))
     declared = bool(fixed or withheld)
     draft.find(reasons.FIELD_CONTESTED, "True" if declared else "False", "DeclaredByOwner" if declared else "NothingContested", words)
@@ -81,6 +96,10 @@ def _held_back(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetP
     """Reasons for which a decision is only recommended, the user's own wish first."""
     if any(item.manager for item in plan.withheld):
         note_declared(draft, scene, plan.withheld)
+    baseline = draft.status.baseline
+    if baseline is not None and baseline.measured is None:
+        words = "the present configuration could not be measured, so nothing shows that the choice is better: the ready patch is in status"
+        return _recommend_only(draft, "BaselineUnmeasured", words)
     if draft.snapshot.adaptation.spec.update_policy.mode == "Off":
         return _recommend_only(draft, "RecommendOnly", "updatePolicy.mode is Off: the ready patch is in status.recommendation.patch")
     if plan.apply is None:
@@ -106,7 +125,8 @@ def _gave_way(draft: Draft) -> AdaptationPlan | None:
         return _recommend_only(draft, reasons.FIELD_CONTESTED, before.message)
     refused = find_condition(draft.snapshot.adaptation.status.conditions, reasons.APPLIED)
     if refused is not None and refused.reason == APPLY_REFUSED:
-        return _recommend_only(draft, APPLY_REFUSED, refused.message)
+        draft.find(reasons.APPLIED, "False", APPLY_REFUSED, refused.message)
+        return draft.stall(APPLY_REFUSED, f"{refused.message}; once that is mended, change the adaptation to try again")
     if gone:
         words = "what was applied is no longer on the Deployment: somebody replaced or rolled it back; change the adaptation to apply again"
         draft.find(reasons.FIELD_CONTESTED, "True", PLACEMENT_REMOVED, words)
@@ -122,6 +142,9 @@ def _recommend_only(draft: Draft, reason: str, message: str) -> AdaptationPlan:
 
 def _done(draft: Draft, reason: str, message: str) -> AdaptationPlan:
     draft.step("Done", "")
+    decided = find_condition(draft.snapshot.adaptation.status.conditions, reasons.PLACEMENT_DECIDED)
+    if decided is not None and decided.reason == "SloInfeasible":
+        message = f"{message}; but {decided.message}"
     draft.find(reasons.READY, "True", reason, message)
     return draft.finish(None)
 

@@ -76,7 +76,7 @@ def record_choice(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPla
     situation = build_situation(draft, ranking)
     decision = judge(situation, minimum_gain_percent=draft.snapshot.adaptation.spec.update_policy.minimum_gain_percent)
     lines = _candidate_lines(situation, decision)
-    draft.put(candidates=tuple(lines[:LISTED_CANDIDATES]), baseline=next((line for line in lines if line.current), _present(scene)))
+    draft.put(candidates=tuple(lines[:LISTED_CANDIDATES]), baseline=next((line for line in lines if line.current), present_line(scene)))
     selected = decision.selected
     if selected is None or selected not in situation.measured:
         words = decision.infeasible or "no candidate has a valid measurement"
@@ -159,8 +159,8 @@ def _line(candidate: Candidate, score_permille: int, judgement: Judgement, situa
     )
 
 
-def _present(scene: Scene) -> CandidateStatus | None:
-    """The present configuration where it could not be measured."""
+def present_line(scene: Scene) -> CandidateStatus | None:
+    """The present configuration before (or without) being measured."""
     if scene.current is None:
         return None
     return CandidateStatus(config=config_status(scene.current), score_permille=1000, current=True, verdict="NotMeasured", message="not measured")

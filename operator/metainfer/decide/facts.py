@@ -388,7 +388,7 @@ class MeasuringLimits:
     bench_window_seconds: float = 1.5
     bench_rounds: int = 7
     profile_budget_seconds: float = 120.0
-    job_start_seconds: float = 60.0
+    job_start_seconds: float = 300.0
     """Allowance for scheduling, image pull and start of a Job before its own measured time."""
     threads_per_card: int = 1
 

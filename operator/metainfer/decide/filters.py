@@ -112,6 +112,8 @@ def room_missing(candidate: Candidate, context: Context) -> Exclusion | None:
 def provider_missing(candidate: Candidate, context: Context) -> Exclusion | None:
     """The family's cards do not run the provider: the pool says so, or the probe did not find it there."""
     option, provider = context.option(candidate), candidate.config.execution_provider
+    if candidate == context.current and provider == UNIVERSAL_PROVIDER:
+        return None  # it runs beside the cards, on the host's processor, and so it can be measured there
     if option is not None and provider not in option.family.execution_providers:
         offered = ", ".join(option.family.execution_providers)
         return Exclusion(PROVIDER_MISSING, f"family {candidate.family} offers {offered}, the target would use {provider}")

@@ -37,7 +37,7 @@ def _owner_part(snapshot: AdaptationSnapshot, scene: Scene) -> Mapping[str, Any]
     owned_by_owner = affinity_declarations(target).required is not None
     return {
         "uid": target.uid,
-        "containers": [_container(snapshot, target, container, scene) for container in template.containers],
+        "containers": [_container(snapshot, target, container) for container in template.containers],
         "nodeSelector": dict(template.node_selector),
         "nodeName": template.node_name,
         "tolerations": [str(item) for item in template.tolerations],
@@ -48,12 +48,11 @@ def _owner_part(snapshot: AdaptationSnapshot, scene: Scene) -> Mapping[str, Any]
     }
 
 
-def _container(snapshot: AdaptationSnapshot, target: TargetFacts, container: ContainerFacts, scene: Scene) -> Mapping[str, Any]:
-    ours = set(scene.mapping.names.values()) if scene.mapping is not None and container.name == scene.container.name else set()
+def _container(snapshot: AdaptationSnapshot, target: TargetFacts, container: ContainerFacts) -> Mapping[str, Any]:
     env = {
         entry.name: entry.value if entry.source is None else entry.source
         for entry in container.env
-        if entry.name not in ours or find_declaration(target, container, entry.name, snapshot.config_maps) is not None
+        if find_declaration(target, container, entry.name, snapshot.config_maps) is not None
     }
     sources = [f"{source.kind}/{source.name}/{source.prefix}" for source in container.env_from]
     values = {name: snapshot.config_maps.get(name) for name in sorted({item.name for item in container.env_from if item.kind == "ConfigMap"})}

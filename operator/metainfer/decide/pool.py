@@ -13,12 +13,12 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
-from metainfer.decide.caps import free_probes, measured_nodes, running_jobs, waiting_seconds, waiting_words
+from metainfer.decide.caps import free_probes, measured_nodes, running_jobs
 from metainfer.decide.conditions import find_condition, parse_time
 from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait
 from metainfer.decide.families import Membership, NoMembership, assign_nodes, cards_used
 from metainfer.decide.names import NODE_ANNOTATION, PURPOSE_LABEL
-from metainfer.decide.plan import Action, CreateJob, DeleteJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
+from metainfer.decide.plan import Action, CreateJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
 from metainfer.decide.pool_status import PoolFindings, build_pool_status
 from metainfer.decide.portraits import assess_family, build_portrait, health_labels, report_problem
 from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, find_obstacle, need_for_probe
@@ -57,7 +57,7 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     portraits = _assess(work, portraits)
     # 4. Labels, 5. next probes.
     starts, obstacles = _next_probes(work, portraits)
-    actions = (*_portrait_writes(work, portraits), *_label_writes(work, portraits), *_stuck_jobs(work), *starts, *_events(work, problems))
+    actions = (*_portrait_writes(work, portraits), *_label_writes(work, portraits), *starts, *_events(work, problems))
     # 6. Status.
     findings = PoolFindings(places=places, portraits=portraits, obstacles=obstacles, starting=len(starts), problems=problems)
     waiting = bool(starts or obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
@@ -174,18 +174,6 @@ def _cases(work: _Pass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase
         cases.append(ProbeCase(node, place, portraits.get(node.name), free, work.jobs_of_node.get(node.name, ())))
     # Never measured first, then the oldest portrait: a new family is usable soonest.
     return sorted(cases, key=lambda case: (case.portrait.status.measured_at or "" if case.portrait else "", case.node.name))
-
-
-def _stuck_jobs(work: _Pass) -> tuple[DeleteJob, ...]:
-    """Probes that found no room in time are taken back: the node is busy, and a waiting pod would block its card later."""
-    limit = work.snapshot.limits.job_start_seconds
-    stuck = []
-    for jobs in work.jobs_of_node.values():
-        for job in jobs:
-            waited = waiting_seconds(job, work.now)
-            if waited is not None and waited > limit and not job.deleting:
-                stuck.append(DeleteJob(job.namespace, job.name, f"not started after {round(waited)} s: {waiting_words(job)}"[:512]))
-    return tuple(stuck)
 
 
 def _events(work: _Pass, problems: Mapping[str, tuple[str, str]]) -> tuple[EmitEvent, ...]:

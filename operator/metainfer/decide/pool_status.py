@@ -36,7 +36,7 @@ def build_pool_status(snapshot: PoolSnapshot, findings: PoolFindings, now: datet
         observed_generation=snapshot.pool.generation,
         nodes=sum(isinstance(place, Membership) for place in findings.places.values()),
         families=tuple(_family(family, nodes, snapshot, findings) for family in snapshot.pool.spec.families),
-        unassigned=tuple(UnassignedNode(name=name, reason=place.reason, message=place.message) for name, place in outside[:LISTED_UNASSIGNED]),
+        unassigned=tuple(UnassignedNode(name=name, reason=place.reason, message=place.message[:512]) for name, place in outside[:LISTED_UNASSIGNED]),
         unassigned_count=len(outside),
         conditions=conditions,
     )

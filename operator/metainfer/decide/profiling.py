@@ -7,6 +7,7 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.caps import waiting_seconds, waiting_words
+from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import JobFacts, ProfileResult
 from metainfer.decide.measuring import build_measuring_job, find_profile_site, profile_assignment
@@ -17,8 +18,8 @@ from metainfer_probe.contract import Failure, ProfileReport
 
 POLL_SECONDS = 20.0
 """While our own Job runs; its events wake the pass anyway."""
-TURN_SECONDS = 5.0
-"""While another object's Job has the turn: its end does not wake this pass, and a card must not stand idle for long."""
+TURN_SECONDS = 20.0
+"""While another object's Job has the turn; its end wakes those who wait (``watch.routes``), so this is only the fallback."""
 RETRY_SECONDS = 60.0
 LINGER_SECONDS = 20.0
 """Between a container's end and the Job controller's verdict; an ordinary Job ends by itself meanwhile and is kept for its record."""
@@ -39,9 +40,21 @@ def next_profile(draft: Draft, scene: Scene) -> ProfileReport | AdaptationPlan:
     failure = _failure(result)
     if failure is not None and (not failure.retryable or len(finished) >= MAXIMUM_ATTEMPTS):
         return _give_up(draft, failure)
-    if failure is not None and result is not None and (draft.now - result.finished_at).total_seconds() < RETRY_SECONDS:
-        return draft.wait("Profiling", f"the profile failed for a passing cause and is tried again: {failure.message}", seconds=RETRY_SECONDS / 2)
+    pause = _pause_seconds(draft, result) if failure is not None and result is not None else 0.0
+    if failure is not None and pause > 0:
+        draft.find(reasons.PROFILED, "False", failure.reason, failure.message)
+        return draft.wait(failure.reason, f"the profile failed for a passing cause and is tried again: {failure.message}", seconds=pause)
     return _start(draft, scene, attempt=len(finished))
+
+
+def _pause_seconds(draft: Draft, result: ProfileResult) -> float:
+    """Until the next try: as long as the run had lasted when the last one failed, at least a minute.
+
+    So tries grow apart geometrically without a counter, which a restart or a deleted Job could lose.
+    """
+    run = draft.status.run
+    lasted = (result.finished_at - parse_time(run.started_at)).total_seconds() if run is not None else 0.0
+    return max(RETRY_SECONDS, lasted) - (draft.now - result.finished_at).total_seconds()
 
 
 def _failure(result: ProfileResult | None) -> Failure | None:
@@ -100,10 +113,8 @@ def unreported_jobs(draft: Draft, purpose: str, reported: Mapping[str, datetime]
 
 
 def wait_for_job(draft: Draft, job: JobFacts, step: str, words: str) -> AdaptationPlan:
-    """Wait for a Job that was started; one that cannot start in time is taken back, and the next pass looks for another node."""
+    """Wait for a Job that was started. One that never starts is reported as such in time, by ``observe``."""
     waited = waiting_seconds(job, draft.now)
     draft.step("Profiling" if step == "Profiling" else "Validating", words)
-    if waited is not None and waited > draft.snapshot.limits.job_start_seconds and not job.suspended and not job.deleting:
-        draft.act(DeleteJob(job.namespace, job.name, f"not started after {round(waited)} s: {waiting_words(job)}"[:512]))
     message = words if waited is None else f"{words}: {waiting_words(job)}"
     return draft.wait(step, message, seconds=POLL_SECONDS)

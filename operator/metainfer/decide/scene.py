@@ -15,6 +15,9 @@ from metainfer.decide.room import cards_requested, find_no_room, target_resource
 from metainfer.decide.settings_mapping import Baseline, SettingsMapping, read_baseline, resolve_mapping
 from metainfer.decide.target import find_container
 
+HOST_PROVIDERS = frozenset({"CPUExecutionProvider", "OpenVINOExecutionProvider"})
+"""Run on the host's own processor: a pod needs no card to be served by them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -45,14 +48,15 @@ def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | No
     spec = snapshot.adaptation.spec
     mapping = resolve_mapping(spec.settings, spec.config_space.execution_providers)
     baseline = read_baseline(mapping, target, container, snapshot.config_maps)
-    pools = tuple(pool for pool in snapshot.pools if not pool.deleting and selector_matches(spec.pool_selector, pool.labels))
+    chosen = [pool for pool in snapshot.pools if not pool.deleting and selector_matches(spec.pool_selector, pool.labels)]
+    pools = tuple(sorted(chosen, key=lambda pool: pool.name))  # the cache has no order of its own
     options = _options(snapshot, target, pools)
     reachable = tuple((option.pool, option.family.name, node.name) for option in options for node in option.nodes)
     here = _family_of_pods(options, snapshot.target_pods)
     if here is not None and affinity_declarations(target).required is not None:
         # The owner's own affinity decides where pods run: another family could be reached only by chance.
         options = tuple(option for option in options if (option.pool, option.family.name) == here)
-    current = Candidate(here[0], here[1], baseline.config) if here is not None else None
+    current = _current(options, here, baseline, mapping)
     return Scene(target, container, mapping, baseline, pools, options, reachable, current)
 
 
@@ -76,7 +80,7 @@ def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[
 
 def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption) -> FamilyOption:
     resource = raw.family.resource
-    closed = _closed(target, resource)
+    closed = _closed(target, resource, raw.family.execution_providers)
     if closed is not None:
         return FamilyOption(raw.pool, raw.family, (), {node.name: closed for node in raw.nodes})
     nodes = tuple(node for node in raw.nodes if node.name not in raw.excluded)
@@ -95,9 +99,11 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
     )
 
 
-def _closed(target: TargetFacts, resource: str) -> Exclusion | None:
+def _closed(target: TargetFacts, resource: str, providers: Sequence[str]) -> Exclusion | None:
     """Requests are the owner's: we add none and change none, so a family of another resource would leave the pods without a card."""
     if not cards_requested(target.template):
+        if set(providers) <= HOST_PROVIDERS:
+            return None
         return Exclusion("NoCardRequested", f"the target's containers request no {resource}: without a request they get no card")
     if not target_resource_allows(target.template, resource):
         return Exclusion("OtherResource", f"the target asks for another accelerator resource than {resource}")
@@ -109,9 +115,32 @@ def _typical_first(nodes: Sequence[NodeFacts], snapshot: AdaptationSnapshot) -> 
     return tuple(sorted(mine, key=lambda item: (item.status.health == "Degraded", abs(item.status.correction_factor_permille - 1000), item.node)))
 
 
+def _current(options: Sequence[FamilyOption], here: tuple[str, str] | None, baseline: Baseline, mapping: SettingsMapping | None) -> Candidate | None:
+    if here is None:
+        return None
+    offered = next(option.family.execution_providers for option in options if (option.pool, option.family.name) == here)
+    config, known = baseline.config, mapping is not None and mapping.documented
+    if not known and config.execution_provider not in offered and "execution_providers" not in baseline.fixed:
+        # Nobody says which provider the server uses: one that the cards under it offer is the better guess.
+        config = config.model_copy(update={"execution_provider": offered[0]})
+    return Candidate(here[0], here[1], config)
+
+
+def why_no_node(scene: Scene) -> Exclusion | None:
+    """Why no node of any family is open to the target, the commonest reason first; None when one is."""
+    if any(option.nodes for option in scene.options):
+        return None
+    found = Counter((item.reason, item.message) for option in scene.options for item in option.excluded.values())
+    if not found:
+        return Exclusion("NoNodes", "the families of the pools have no nodes")
+    words = "; ".join(f"{count} x {reason}: {message}" for (reason, message), count in found.most_common(4))
+    return Exclusion(found.most_common(1)[0][0][0], f"no node is open to the target: {words}")
+
+
 def _family_of_pods(options: Sequence[FamilyOption], pods: Sequence[PodFacts]) -> tuple[str, str] | None:
     """The family on which most of the target's pods run."""
-    home = {node.name: (option.pool, option.family.name) for option in options for node in option.nodes}
+    # A node that is cordoned or not ready is still where the pods run.
+    home = {name: (option.pool, option.family.name) for option in options for name in (*option.excluded, *(node.name for node in option.nodes))}
     votes = Counter(home[pod.node] for pod in pods if pod.node in home and pod.holds_resources and not pod.deleting)
     return max(sorted(votes), key=lambda key: votes[key]) if votes else None
 

@@ -24,6 +24,8 @@ from metainfer.decide.validation import Measure, Situation, next_step, pick_node
 
 RETRIES = 1
 """A benchmark that failed for a passing cause (node gone, evicted, not started) is tried once more, elsewhere if there is an elsewhere."""
+LEAST_CANDIDATES = 2
+"""The present configuration and one other."""
 TYPICAL_START_SECONDS = 15.0
 """Scheduling, start and imports of a Job whose image is on the node; only used to say how long the rest will take."""
 
@@ -59,7 +61,10 @@ def seconds_left(draft: Draft) -> float:
     """Of ``validation.budget``, which counts from the claim of the run to its decision."""
     run = draft.status.run
     budget = parse_duration_us(draft.snapshot.adaptation.spec.validation.budget) / 1e6
-    return budget if run is None else budget - (draft.now - parse_time(run.started_at)).total_seconds()
+    left = budget if run is None else budget - (draft.now - parse_time(run.started_at)).total_seconds()
+    # Waiting for a turn may use the budget up; a decision on the baseline alone would be none, so the least comparison is always made.
+    compared = len({item.candidate for item in draft.snapshot.runs})
+    return left if compared >= LEAST_CANDIDATES else max(left, bench_seconds(draft.snapshot) + TYPICAL_START_SECONDS)
 
 
 def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:

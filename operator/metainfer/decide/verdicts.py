@@ -130,7 +130,7 @@ def _choose(record: _Record, minimum_gain_percent: int) -> _Choice:
         return _Choice(record.current, 0, "nothing else could be measured", "no candidate has a valid measurement")
     within = [item for item in record.contenders if item.excess <= 0]
     if not within:
-        return _least_bad(record, current)
+        return _least_bad(record, current, minimum_gain_percent)
     best = _prefer_exact(within)
     if current is None or current.excess > 0:
         return _Choice(best.candidate, _gain_percent(best, current), "best of what keeps every limit")
@@ -142,7 +142,7 @@ def _choose(record: _Record, minimum_gain_percent: int) -> _Choice:
     return _Choice(best.candidate, gain, "best measured")
 
 
-def _least_bad(record: _Record, current: _Contender | None) -> _Choice:
+def _least_bad(record: _Record, current: _Contender | None, minimum_gain_percent: int) -> _Choice:
     """Nothing keeps the limits: of those that break them least (P99 of one window cannot tell them apart), the best; a tie keeps the current one."""
     least = min(item.excess for item in record.contenders)
     near = [item for item in record.contenders if item.excess - least <= TAIL_LOG_SIGMA]
@@ -150,7 +150,10 @@ def _least_bad(record: _Record, current: _Contender | None) -> _Choice:
     infeasible = f"no measured candidate keeps the SLO: the nearest has {_describe_miss(best.estimate, record.objective)}"
     if current is not None and current in near and is_tie(best.estimate, current.estimate, best.utility - current.utility):
         return _Choice(current.candidate, 0, "nothing is nearer to the SLO beyond the noise", infeasible)
-    return _Choice(best.candidate, _gain_percent(best, current), "nearest to the SLO", infeasible)
+    gain = _gain_percent(best, current)
+    if current is not None and gain < minimum_gain_percent:
+        return _Choice(current.candidate, 0, f"the nearest to the SLO gains {gain} %, updatePolicy.minimumGainPercent is {minimum_gain_percent}", infeasible)
+    return _Choice(best.candidate, gain, "nearest to the SLO", infeasible)
 
 
 def _prefer_exact(within: Sequence[_Contender]) -> _Contender:

@@ -32,7 +32,7 @@ from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobFacts, PodFacts, ProfileResult, RunResult, TargetFacts
+from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobFacts, PodFacts, ProfileResult, RunResult, Taint, TargetFacts
 from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, DeleteJob, EmitEvent, RecordDecision
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer_probe.contract import (
@@ -406,13 +406,14 @@ def test_a_change_of_the_spec_starts_a_new_run() -> None:
     first = world.snapshot.adaptation.status.run
     adaptation = world.snapshot.adaptation
     spec = adaptation.spec.model_copy(update={"load": adaptation.spec.load.model_copy(update={"clients": 8})})
-    world.snapshot = replace(world.snapshot, adaptation=replace(adaptation, spec=spec, generation=2), profile=None, runs=())
+    world.snapshot = replace(world.snapshot, adaptation=replace(adaptation, spec=spec, generation=2))
     world.turn()
     second = world.snapshot.adaptation.status.run
     assert first is not None
     assert second is not None
     assert first.id != second.id
-    assert world.snapshot.adaptation.status.recommendation is None
+    assert world.snapshot.adaptation.status.recommendation is None, "the former run's figures decide nothing about the new inputs"
+    assert [job.purpose for job in world.jobs_started].count("profile") == 2
 
 
 def test_our_own_write_is_no_reason_to_adapt_again() -> None:
@@ -489,3 +490,85 @@ def test_a_model_that_loses_accuracy_in_every_lossy_precision_still_gets_its_bes
     assert (recommendation.config.family, recommendation.config.precision) == (OPENVINO, "fp32")
     failed = [candidate for candidate in world.benched() if candidate.config.precision != "fp32"]
     assert len({(item.family, item.config.precision) for item in failed}) == len(failed), "a failed precision is not tried again with other settings"
+
+
+def test_nothing_is_written_when_the_present_configuration_could_not_be_measured() -> None:
+    """All cards of its family are held: the other family may look good, but nothing shows that it is better."""
+    world = make_world()
+    held = tuple(make_pod(f"other-{index}", node=f"{ORT}-{index}", requests={CARD: 1}, phase="Running", namespace="other") for index in (1, 2))
+    world.snapshot = replace(world.snapshot, card_pods=held)
+    for _ in range(40):
+        world.turn()
+    assert world.applies == 0
+    assert world.condition("Applied") == ("False", "BaselineUnmeasured")
+
+
+def test_a_cordoned_node_is_still_where_the_pods_run() -> None:
+    """A drain in the deciding minute must not make everything equal look like a free choice."""
+    world = make_world(lambda _: 20_000.0)
+    while len(world.snapshot.runs) < 2:
+        world.turn()
+    nodes = tuple(replace(node, unschedulable=True) if node.name == f"{ORT}-1" else node for node in world.snapshot.nodes)
+    world.snapshot = replace(world.snapshot, nodes=nodes, target_pods=())
+    world.play()
+    assert world.applies == 0
+    assert world.condition("Ready") == ("True", "CurrentKept")
+
+
+def test_waiting_for_a_turn_does_not_end_in_a_decision_on_the_baseline_alone() -> None:
+    """The budget is used up by others' Jobs; the least comparison is made all the same."""
+    world = make_world()
+    while len(world.snapshot.runs) < 1:
+        world.turn()
+    world.now += timedelta(hours=1)
+    world.play()
+    assert len(set(world.benched())) >= 2
+    assert world.condition("Ready") == ("True", "Applied")
+
+
+def test_a_family_that_cannot_take_the_pods_any_more_is_not_written() -> None:
+    """Decided, then every node of the family is cordoned: the write waits and says for what."""
+    world = make_world(spec={"update_policy": {"mode": "Off"}})
+    world.play()
+    adaptation = world.snapshot.adaptation
+    spec = adaptation.spec.model_copy(update={"update_policy": adaptation.spec.update_policy.model_copy(update={"mode": "Apply"})})
+    nodes = tuple(replace(node, unschedulable=True) if node.name.startswith(OPENVINO) else node for node in world.snapshot.nodes)
+    world.snapshot = replace(world.snapshot, nodes=nodes, adaptation=replace(adaptation, spec=spec, generation=2))
+    world.turn()
+    assert world.applies == 0
+    assert world.condition("Applied") == ("False", "NoEligibleNode")
+
+
+def test_the_order_of_pools_in_the_cache_does_not_matter() -> None:
+    """After a restart the cache may list them in another order: no new run."""
+    world = make_world()
+    other = make_pool("zz", make_family("gpu", selector={"matchLabels": {"gpu": "yes"}}))
+    world.snapshot = replace(world.snapshot, pools=(*world.snapshot.pools, other))
+    world.play()
+    run = world.snapshot.adaptation.status.run
+    world.snapshot = replace(world.snapshot, pools=tuple(reversed(world.snapshot.pools)))
+    world.turn()
+    assert world.snapshot.adaptation.status.run == run
+
+
+def test_a_target_that_no_node_may_take_names_the_restriction() -> None:
+    """The taint is the reason, not the image's execution providers."""
+    world = make_world()
+    taint = Taint("team", "other", "NoSchedule")
+    nodes = tuple(replace(node, taints=(taint,)) for node in world.snapshot.nodes)
+    world.snapshot = replace(world.snapshot, nodes=nodes, target_pods=(), card_pods=())
+    world.turn()
+    stalled = find_condition(world.snapshot.adaptation.status.conditions, "Stalled")
+    assert stalled is not None
+    assert "team" in stalled.message
+
+
+def test_a_server_that_runs_on_the_host_beside_other_cards_is_measured_as_it_is() -> None:
+    """The default provider on a node of the other family: not a candidate anywhere else, but the baseline of everything."""
+    world = make_world(faster_on(ORT))
+    pod = make_pod("ocr-1", make_container(), node=f"{OPENVINO}-1", requests={CARD: 1}, phase="Running", ready=True)
+    world.snapshot = replace(world.snapshot, target_pods=(pod,), card_pods=(pod,))
+    world.play()
+    first = world.benched()[0]
+    assert (first.family, first.config.execution_provider) == (OPENVINO, CPU_PROVIDER)
+    assert world.condition("Ready") == ("True", "Applied")

@@ -191,14 +191,20 @@ def test_a_failed_probe_is_named_and_tried_again_later() -> None:
     assert not [action for action in again.actions if isinstance(action, EmitEvent)]
 
 
-def test_a_probe_that_finds_no_room_is_taken_back() -> None:
-    """A pod that waits for a card would measure whatever comes later."""
-    job = make_probe_job(
-        "n0", created_at=NOW - timedelta(minutes=10), active=1, pods=(make_pod("p", unschedulable="0/1 nodes: Insufficient card", node=None, phase="Pending"),)
-    )
+def test_a_probe_that_waits_is_left_to_its_deadline() -> None:
+    """Its deadline ends it as a failed attempt, which the back-off counts; taken back it would be started again at once, for ever."""
+    waiting = make_pod("p", unschedulable="0/1 nodes: Insufficient cpu", node=None, phase="Pending")
+    job = make_probe_job("n0", created_at=NOW - timedelta(minutes=10), active=1, pods=(waiting,))
     plan = decide_pool(make_pool_snapshot(make_member("n0"), jobs=(job,)), NOW)
-    (delete,) = [action for action in plan.actions if isinstance(action, DeleteJob)]
-    assert "Insufficient card" in delete.reason
+    assert not [action for action in plan.actions if isinstance(action, CreateJob | DeleteJob)]
+
+
+def test_a_node_without_many_labels_does_not_break_the_status() -> None:
+    """The message about missing labels is bounded like the schema has it."""
+    keys = {f"feature.node.kubernetes.io/cpu-cpuid.{index:040d}": "true" for index in range(12)}
+    pool = make_pool("cards", make_family(selector={"matchLabels": keys}))
+    plan = decide_pool(make_pool_snapshot(make_node("n0"), pool=pool), NOW)
+    assert [len(item.message) <= 512 for item in plan.status.unassigned] == [True]
 
 
 def test_a_labeller_that_restarts_changes_nothing() -> None:
