@@ -27,7 +27,13 @@ def lab() -> Lab:
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("the local cluster needs Linux and root (network namespaces, cgroups, containerd)")
     ensure_cluster(print)
-    return Lab.connect()
+    lab = Lab.connect()
+    if "KUBECONFIG" not in os.environ:
+        # The local cluster has five cards: what a demo or an interrupted session left on them would be waited for.
+        left = [item["metadata"]["name"] for item in lab.list("namespaces")]
+        for name in (name for name in left if name == "demo" or name.startswith("e2e-")):
+            lab.kubectl("delete", "namespace", name, "--wait=true", "--timeout=120s", timeout_seconds=130)
+    return lab
 
 
 @pytest.fixture(scope="session")
