@@ -176,6 +176,10 @@ RULES = {
     "a batch size above 1 needs dynamic batching: add true to dynamicBatching, or leave dynamicBatching out": [
         make_adaptation(configSpace={"batchSizes": [1, 4], "dynamicBatching": [False]}),
     ],
+    "a measuring Job mounts one claim: keep the calibration file in the model's own, or give it by http(s)": [
+        make_adaptation(model={"uri": "pvc://models/a.onnx"}, accuracy={"calibration": {"uri": "pvc://others/a.npz"}}),
+        make_adaptation(model={"uri": "https://models.example.com/a.onnx"}, accuracy={"calibration": {"uri": "pvc://models/a.npz"}}),
+    ],
     "set p99, minThroughputPerSecond or both, or remove slo": [make_adaptation(slo={})],
     "set exactly one of preset (a known server) and env (the names of its environment variables)": [
         make_adaptation(settings={}),

@@ -12,8 +12,9 @@ from typing import Any
 from metainfer.api.v1alpha1.model_adaptation import RunStatus
 from metainfer.decide.conditions import format_time
 from metainfer.decide.declared import affinity_declarations, find_declaration
-from metainfer.decide.facts import AdaptationSnapshot, ContainerFacts, TargetFacts
+from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.names import canonical_json, short_hash
+from metainfer.decide.room import cards_requested
 from metainfer.decide.scene import Scene
 
 
@@ -37,7 +38,8 @@ def _owner_part(snapshot: AdaptationSnapshot, scene: Scene) -> Mapping[str, Any]
     owned_by_owner = affinity_declarations(target).required is not None
     return {
         "uid": target.uid,
-        "containers": [_container(snapshot, target, container) for container in template.containers],
+        "container": _serving(snapshot, scene),
+        "cards": dict(cards_requested(template)),
         "nodeSelector": dict(template.node_selector),
         "nodeName": template.node_name,
         "tolerations": [str(item) for item in template.tolerations],
@@ -48,20 +50,18 @@ def _owner_part(snapshot: AdaptationSnapshot, scene: Scene) -> Mapping[str, Any]
     }
 
 
-def _container(snapshot: AdaptationSnapshot, target: TargetFacts, container: ContainerFacts) -> Mapping[str, Any]:
-    env = {
-        entry.name: entry.value if entry.source is None else entry.source
-        for entry in container.env
-        if find_declaration(target, container, entry.name, snapshot.config_maps) is not None
-    }
-    sources = [f"{source.kind}/{source.name}/{source.prefix}" for source in container.env_from]
-    values = {name: snapshot.config_maps.get(name) for name in sorted({item.name for item in container.env_from if item.kind == "ConfigMap"})}
+def _serving(snapshot: AdaptationSnapshot, scene: Scene) -> Mapping[str, Any]:
+    """What of the serving container moves its speed, and the settings that the owner declares.
+
+    Other environment variables and other containers are left out: a deploy that only moves a sidecar or a build number is no reason
+    to measure a whole fleet anew.
+    """
+    container, names = scene.container, scene.mapping.names.values() if scene.mapping is not None else ()
+    declared = {name: find_declaration(scene.target, container, name, snapshot.config_maps) for name in names}
     return {
         "name": container.name,
         "image": container.image,
-        "env": env,
-        "envFrom": sources,
-        "configMaps": values,
+        "declared": {name: item.value for name, item in declared.items() if item is not None},
         "command": [*container.command, "--", *container.args],
         "requests": dict(container.requests),
         "limits": dict(container.limits),

@@ -19,6 +19,7 @@ from metainfer.decide.facts import (
     MeasuringLimits,
     NodeFacts,
     NodeTerm,
+    PodFacts,
     PodTemplateFacts,
     PoolFacts,
     PoolSnapshot,
@@ -162,7 +163,7 @@ class Gatherer:
             adaptation=adaptation,
             peers=tuple(item for item in self._view.adaptations(namespace) if item.uid != adaptation.uid),
             target=target,
-            target_pods=self._view.pods_matching(namespace, target.match_labels) if target is not None else (),
+            target_pods=_pods_of(self._view, target) if target is not None else (),
             config_maps=around.config_maps,
             runtime_class=around.runtime_class,
             claim_terms=around.claim_terms,
@@ -250,6 +251,12 @@ def _lost_nodes(jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> frozens
     heard = {node.name for node in nodes if node.conditions.get("Ready") != "Unknown"}
     named = {pod.node for job in jobs for pod in job.pods if pod.node} | {job.annotations.get(NODE_ANNOTATION, "") for job in jobs}
     return frozenset(named - heard - {""})
+
+
+def _pods_of(view: ClusterView, target: TargetFacts) -> tuple[PodFacts, ...]:
+    """The target's pods: by its labels, and of its ReplicaSets only, because another Deployment's pods may carry the same labels."""
+    found = view.pods_matching(target.namespace, target.match_labels or target.template.labels)
+    return tuple(pod for pod in found if pod.owner.startswith(f"ReplicaSet/{target.name}-"))
 
 
 def _label(kind: Kind, name: str) -> str:

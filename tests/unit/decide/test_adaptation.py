@@ -539,6 +539,22 @@ def test_a_family_that_cannot_take_the_pods_any_more_is_not_written() -> None:
     assert world.condition("Applied") == ("False", "NoEligibleNode")
 
 
+def test_a_deploy_of_a_sidecar_or_a_build_number_measures_nothing_anew() -> None:
+    """What does not move the server's speed is no input; its image is."""
+    world = make_world(spec={"target_ref": {"name": "ocr", "container": "server"}})
+    world.play()
+    run, target = world.snapshot.adaptation.status.run, world.snapshot.target
+    assert target is not None
+    server = target.template.containers[0]
+    numbered = replace(server, env=(*server.env, EnvEntry("GIT_SHA", "abc")))
+    world.snapshot = replace(world.snapshot, target=replace(target, template=replace(target.template, containers=(numbered, make_container("proxy")))))
+    world.turn()
+    assert world.snapshot.adaptation.status.run == run
+    world.snapshot = replace(world.snapshot, target=replace(target, template=replace(target.template, containers=(replace(server, image="new:2"),))))
+    world.turn()
+    assert world.snapshot.adaptation.status.run != run
+
+
 def test_the_order_of_pools_in_the_cache_does_not_matter() -> None:
     """After a restart the cache may list them in another order: no new run."""
     world = make_world()

@@ -173,6 +173,18 @@ class UpdatePolicy(ApiModel):
 class ModelAdaptationSpec(ApiModel):
     """model + targetRef + settings + poolSelector is complete: nobody types a performance number."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                (
+                    "!has(self.accuracy) || !has(self.accuracy.calibration) || !self.accuracy.calibration.uri.startsWith('pvc://')"
+                    " || (self.model.uri.startsWith('pvc://') && self.model.uri.split('/')[2] == self.accuracy.calibration.uri.split('/')[2])"
+                ),
+                "a measuring Job mounts one claim: keep the calibration file in the model's own, or give it by http(s)",
+            )
+        )
+    )
+
     target_ref: TargetRef = Field(description="targetRef names the inference Deployment.")
     model: ModelRef = Field(description="model that the Deployment serves.")
     pool_selector: LabelSelector = Field(default=LabelSelector(), description="poolSelector picks the AcceleratorPools by their labels; default: all.")
