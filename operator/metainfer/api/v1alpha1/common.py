@@ -75,6 +75,11 @@ ModelUri = Annotated[
 ]
 """Where a file is. The probe fetches it; no credentials travel in an object that many may read."""
 Timestamp = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+ONE_CLAIM = (
+    "!has(self.accuracy) || !has(self.accuracy.calibration) || !self.accuracy.calibration.uri.startsWith('pvc://')"
+    " || (self.model.uri.startsWith('pvc://') && self.model.uri.split('/')[2] == self.accuracy.calibration.uri.split('/')[2])"
+)
+"""CEL over a ModelAdaptation's spec: model and calibration are in one claim, or come by URL."""
 
 
 class ApiModel(BaseModel):

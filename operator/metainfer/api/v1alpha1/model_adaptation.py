@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from metainfer.api.v1alpha1.common import (
+    ONE_CLAIM,
     UNIQUE,
     ApiModel,
     Condition,
@@ -174,15 +175,7 @@ class ModelAdaptationSpec(ApiModel):
     """model + targetRef + settings + poolSelector is complete: nobody types a performance number."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(
-            (
-                (
-                    "!has(self.accuracy) || !has(self.accuracy.calibration) || !self.accuracy.calibration.uri.startsWith('pvc://')"
-                    " || (self.model.uri.startsWith('pvc://') && self.model.uri.split('/')[2] == self.accuracy.calibration.uri.split('/')[2])"
-                ),
-                "a measuring Job mounts one claim: keep the calibration file in the model's own, or give it by http(s)",
-            )
-        )
+        json_schema_extra=rules((ONE_CLAIM, "a measuring Job mounts one claim: keep the calibration file in the model's own, or give it by http(s)"))
     )
 
     target_ref: TargetRef = Field(description="targetRef names the inference Deployment.")
