@@ -10,9 +10,10 @@ PY := $(VENV)/bin/python
 # Which extras the virtual environment has; a change of pyproject.toml installs anew.
 INSTALLED := $(VENV)/.installed
 PYTEST := $(PY) -m pytest
-# MLServer pins older libraries than the tests use, so the demo's server has an environment of its own.
+# MLServer pins older libraries than the tests use, so the demo's server has an environment of its own. (No METAINFER_ name:
+# the operator refuses those it does not know, also when a test starts it.)
 SERVER_VENV := .venv-server
-export METAINFER_MLSERVER_PYTHON := $(CURDIR)/$(SERVER_VENV)/bin/python
+export DEMO_SERVER_PYTHON := $(CURDIR)/$(SERVER_VENV)/bin/python
 IMAGES := $(addprefix localhost/meta-infer/,operator:dev probe:dev demo-server:dev)
 # Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
 ARGS ?=

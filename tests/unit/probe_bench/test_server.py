@@ -1,6 +1,6 @@
 """The demo server, started for real: MLServer with our runtime class, asked over HTTP.
 
-Needs an interpreter with mlserver 1.7 and the probe's dependencies: this one, or the one that METAINFER_MLSERVER_PYTHON names.
+Needs an interpreter with mlserver 1.7 and the probe's dependencies: this one, or the one that DEMO_SERVER_PYTHON names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.data import models
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "hack" / "demo" / "server"
-PYTHON = os.environ.get("METAINFER_MLSERVER_PYTHON", sys.executable)
+PYTHON = os.environ.get("DEMO_SERVER_PYTHON", sys.executable)
 START = "import sys; from mlserver.cli.main import main; sys.argv = ['mlserver', 'start', sys.argv[1]]; main()"
 PATIENCE_SECONDS = 120.0
 READ_ONLY = 0o555
@@ -40,7 +40,7 @@ def _missing() -> str:
 
 
 MISSING = _missing()
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{PYTHON} cannot run the demo server: {MISSING}; set METAINFER_MLSERVER_PYTHON")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{PYTHON} cannot run the demo server: {MISSING}; set DEMO_SERVER_PYTHON")
 
 
 @dataclass(frozen=True, slots=True)
