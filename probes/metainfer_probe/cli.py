@@ -42,7 +42,6 @@ MICRO_SHARE = 1 / 15
 """Two seconds of the usual thirty; a shorter measurement gets a shorter look."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 _REPORTS: dict[str, type[NodeReport | ProfileReport | BenchReport]] = {"node": NodeReport, "profile": ProfileReport, "bench": BenchReport}
-EXIT_USAGE = 2
 
 
 class Terminated(BaseException):

@@ -28,7 +28,6 @@ from metainfer_probe.contract import Failure
 
 POLL_SECONDS = 0.02
 """How often the child's memory is read: at the 2 GB/s in which a process can touch new memory, 40 MB late at most."""
-STDERR_TAIL_BYTES = 2000
 MESSAGE_LIMIT_BYTES = 1 << 30
 _PR_SET_PDEATHSIG = 1
 _RESULT_ENVIRONMENT = "METAINFER_RESULT_FD"

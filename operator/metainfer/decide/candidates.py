@@ -13,11 +13,11 @@ Values that the owner declares are taken as they are, also where these rules wou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from metainfer.decide.facts import Candidate
 from metainfer.decide.families import FamilyOption
+from metainfer.decide.settings_mapping import FixedSettings
 from metainfer_probe.contract import Precision, ServingConfig
 
 MAXIMUM_CANDIDATES = 4096
@@ -38,41 +38,6 @@ class ChoiceRefused(ValueError):
         self.message = message
 
 
-class Fixed(Protocol):
-    """Values that the owner declares; None = free."""
-
-    @property
-    def precision(self) -> Precision | None:
-        """Of the weights and activations."""
-
-    @property
-    def batch_size(self) -> int | None:
-        """Largest batch."""
-
-    @property
-    def concurrency(self) -> int | None:
-        """Parallel executions."""
-
-    @property
-    def max_batch_delay_us(self) -> int | None:
-        """Longest wait for a batch to fill."""
-
-    @property
-    def execution_provider(self) -> str | None:
-        """Provider that the server is told to use."""
-
-
-@dataclass(frozen=True, slots=True)
-class NothingFixed:
-    """The owner declares nothing."""
-
-    precision: Precision | None = None
-    batch_size: int | None = None
-    concurrency: int | None = None
-    max_batch_delay_us: int | None = None
-    execution_provider: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What bounds the choice. An empty tuple means the defaults above (of providers: everything that the family offers)."""
@@ -84,7 +49,7 @@ class Choice:
     batch_sizes: tuple[int, ...] = ()
     concurrencies: tuple[int, ...] = ()
     dynamic_batching: tuple[bool, ...] = ()
-    fixed: Fixed = NothingFixed()
+    fixed: FixedSettings = field(default_factory=FixedSettings)
     batch_delay_us: int = 2_000
     """Longest wait for a batch, of every point that batches."""
     load_clients: int = 4

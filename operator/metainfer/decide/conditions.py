@@ -54,12 +54,6 @@ def find_condition(conditions: Sequence[Condition], condition_type: str) -> Cond
     return next((condition for condition in conditions if condition.type == condition_type), None)
 
 
-def is_true(conditions: Sequence[Condition], condition_type: str) -> bool:
-    """Whether the condition is there and True."""
-    condition = find_condition(conditions, condition_type)
-    return condition is not None and condition.status == "True"
-
-
 def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with seconds, as metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

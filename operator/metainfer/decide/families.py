@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily
 from metainfer.api.v1alpha1.common import LabelSelector
-from metainfer.decide.facts import Labels, NodeFacts, NodeTerm, PodFacts, PoolFacts, Portrait, Requirement
+from metainfer.decide.facts import Labels, NodeFacts, PodFacts, PoolFacts, Portrait, Requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,6 @@ def selector_requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
 def selector_matches(selector: LabelSelector, labels: Labels) -> bool:
     """Whether all entries hold; an empty selector matches everything."""
     return all(requirement_holds(requirement, labels) for requirement in selector_requirements(selector))
-
-
-def family_term(selector: LabelSelector) -> NodeTerm:
-    """The family's own selector as one node-selector term."""
-    return NodeTerm(expressions=selector_requirements(selector))
 
 
 def assign_nodes(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts]) -> Mapping[str, Membership | NoMembership]:

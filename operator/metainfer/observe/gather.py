@@ -123,7 +123,7 @@ class Gatherer:
         store: ResultStore,
         limits: MeasuringLimits,
         *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = _utc_now,
     ) -> None:
         self._view = view
         self._reader = reader

@@ -14,11 +14,11 @@ from metainfer.decide.candidates import (
     MAXIMUM_CANDIDATES,
     Choice,
     ChoiceRefused,
-    NothingFixed,
     build_candidates,
     joins_requests,
 )
 from metainfer.decide.families import FamilyOption
+from metainfer.decide.settings_mapping import FixedSettings
 
 BOTH = (CPU_PROVIDER, OPENVINO_PROVIDER)
 
@@ -69,18 +69,18 @@ def test_dynamic_batching_bounds_the_batch(allowed: tuple[bool, ...], want_batch
 
 def test_a_declared_delay_of_zero_rules_batches_out() -> None:
     """A server without time to wait joins nothing, whatever its batch size."""
-    assert {batch for batch, _ in shapes_of(make_choice(fixed=NothingFixed(max_batch_delay_us=0), load_clients=16))} == {1}
+    assert {batch for batch, _ in shapes_of(make_choice(fixed=FixedSettings(max_batch_delay_us=0), load_clients=16))} == {1}
 
 
 def test_a_declared_delay_replaces_ours() -> None:
     """What the owner declares is what runs."""
-    delays = {item.config.max_batch_delay_us for item in build_candidates(make_choice(fixed=NothingFixed(max_batch_delay_us=7000)))}
+    delays = {item.config.max_batch_delay_us for item in build_candidates(make_choice(fixed=FixedSettings(max_batch_delay_us=7000)))}
     assert delays == {0, 7000}
 
 
 def test_values_that_the_owner_declares_are_taken_even_where_they_make_no_sense_under_the_load() -> None:
     """They are what runs, so they are what must be measured."""
-    fixed = NothingFixed(precision="bf16", batch_size=64, concurrency=8, execution_provider=OPENVINO_PROVIDER)
+    fixed = FixedSettings(precision="bf16", batch_size=64, concurrency=8, execution_provider=OPENVINO_PROVIDER)
     (point,) = build_candidates(make_choice(fixed=fixed, precisions=("fp32",), dynamic_batching=(False,), load_clients=2))
     assert (point.config.precision, point.config.batch_size, point.config.concurrency) == ("bf16", 64, 8)
     assert point.config.execution_provider == OPENVINO_PROVIDER
@@ -89,7 +89,7 @@ def test_values_that_the_owner_declares_are_taken_even_where_they_make_no_sense_
 def test_a_declared_value_out_of_range_is_refused_with_a_sentence() -> None:
     """Nothing outside the contract's bounds can be measured."""
     with pytest.raises(ChoiceRefused, match="batch size 5000") as caught:
-        build_candidates(make_choice(fixed=NothingFixed(batch_size=5000)))
+        build_candidates(make_choice(fixed=FixedSettings(batch_size=5000)))
     assert caught.value.reason == "FixedValueUnsupported"
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.decide.make_facts import CPU_PROVIDER, OPENVINO_PROVIDER, make_config, make_container, make_env_owner, make_target
 
 from metainfer.api.v1alpha1.model_adaptation import Settings, SettingsEnv
-from metainfer.decide.candidates import Fixed
+from metainfer.decide.candidates import Choice
 from metainfer.decide.environment import ConfigMaps
 from metainfer.decide.facts import ContainerFacts, EnvEntry, EnvFrom
 from metainfer.decide.setting_values import SETTINGS, DelayUnit, Setting, format_setting, parse_setting
@@ -287,7 +287,7 @@ def test_the_provider_of_a_server_that_picks_it_itself_is_free() -> None:
 
 def test_fixed_settings_are_what_candidates_are_built_with() -> None:
     """The two modules meet in this shape."""
-    fixed: Fixed = FixedSettings(precision="int8")
+    fixed = Choice(families=(), fixed=FixedSettings(precision="int8")).fixed
     assert fixed.precision == "int8"
 
 
