@@ -59,11 +59,17 @@ def need_for_probe(case: ProbeCase, spec: AcceleratorPoolSpec, now: datetime) ->
 
 def find_obstacle(case: ProbeCase, limits: MeasuringLimits, now: datetime) -> Obstacle | None:
     """First reason that keeps the node from being probed now."""
-    for rule in (_not_ready, _under_pressure, _no_disk_room, _backing_off, _busy):
+    for rule in (_under_way, _not_ready, _under_pressure, _no_disk_room, _backing_off, _busy):
         obstacle = rule(case, limits, now)
         if obstacle is not None:
             return obstacle
     return None
+
+
+def _under_way(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
+    # First of all: the probe itself holds the card, and may put the node under pressure.
+    running = any(not job.finished for job in case.jobs)
+    return Obstacle("ProbesPending", f"node {case.node.name} is being measured") if running else None
 
 
 def _not_ready(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:

@@ -129,6 +129,15 @@ def test_a_busy_node_is_not_probed() -> None:
     assert (completed.reason, plan.status.families[0].free_cards) == ("NodeBusy", 0)
 
 
+def test_a_node_whose_own_probe_holds_the_card_is_being_measured_not_busy() -> None:
+    """The last node of a pool said NodeBusy for the whole time of its probe."""
+    pod: PodFacts = make_pod("probe", node="n0", requests={CARD: 1}, phase="Running")
+    snapshot = make_pool_snapshot(make_member("n0"), card_pods=(pod,), jobs=(make_probe_job("n0", active=1, pods=(pod,)),))
+    completed = find_condition(decide_pool(snapshot, NOW).status.conditions, "ProbesCompleted")
+    assert completed is not None
+    assert completed.reason == "Probing"
+
+
 def test_a_finished_probe_becomes_a_portrait_and_a_family_label() -> None:
     """Report in, portrait out; the node is labelled with its family and, being typical, with no health."""
     node = make_node("n0", labels={FAMILY_LABEL_OF_VENDOR: "ort-cpu"})
