@@ -7,6 +7,9 @@ the run may be interrupted. Takes minutes and a quiet machine; it is no part of 
 
     python hack/demo/models.py build/models
     python hack/demo/exhaustive.py build/models
+
+With ``--decisions build/demo.json`` (what ``hack/demo/run --exhaustive`` does) each decision of the demo is held against the best point
+that its adaptation allowed: best, tied with it within the noise, or worse, which is the exit status.
 """
 
 from __future__ import annotations
@@ -85,10 +88,11 @@ def _is_native(provider: str, precision: Precision) -> bool:
     return precision in backend.native_precisions()
 
 
-def measure(model: Path, plan: Plan, results: Path) -> Iterator[dict[str, Any]]:
-    """The line of every point, measured now or found in ``results``."""
+def measure(model: Path, plan: Plan, results: Path, more: Sequence[ServingConfig] = ()) -> Iterator[dict[str, Any]]:
+    """The line of every point and of the configurations in ``more``, measured now or found in ``results``."""
     known = _read_lines(results)
     candidates, digest = points(), digest_files((model,))
+    candidates += [config for config in more if config not in candidates]
     for position, candidate in enumerate(candidates, 1):
         key = {"model": model.stem, "digest": digest, "config": json.loads(candidate.model_dump_json()), "plan": [plan.rounds, plan.window_seconds]}
         line = next((line for line in known if line["key"] == key), None)
@@ -138,6 +142,47 @@ def print_table(name: str, lines: Sequence[dict[str, Any]], budget_permille: int
     print(f"  best: {_title(best)}, {_gain(best):.2f}x{'; tied with ' + '; '.join(tied) if tied else ''}")
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the demo decided for one model, and among what it was allowed to choose."""
+
+    name: str
+    model: str
+    config: ServingConfig
+    precisions: tuple[str, ...]
+    budget_permille: int
+
+    def judge(self, lines: Sequence[dict[str, Any]]) -> tuple[str, bool]:
+        """One line of text, and whether the decision is the exhaustive best or a tie with it."""
+        allowed = [line for line in lines if line["key"]["config"]["precision"] in self.precisions and _fits(line, self.budget_permille)]
+        own = next((line for line in lines if ServingConfig.model_validate(line["key"]["config"]) == self.config), None)
+        if own is None or not allowed:
+            return f"{self.name}: nothing measured to hold the decision against", False
+        best = max(allowed, key=_gain)
+        share = _gain(own) / _gain(best)
+        verdict = "the exhaustive best" if own is best else "a tie with the best" if share >= 1 - NOISE else "WORSE than the best"
+        return f"{self.name}: decided {_title(own)} ({_gain(own):.2f}x), best {_title(best)} ({_gain(best):.2f}x): {verdict}", share >= 1 - NOISE
+
+
+def read_decisions(file: Path) -> list[Decision]:
+    """The decisions of a finished demo."""
+    cases = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    return [_read_decision(name, facts) for name, facts in cases.items() if facts]
+
+
+def _read_decision(name: str, facts: dict[str, Any]) -> Decision:
+    decided = facts["decision"]["config"]
+    config = ServingConfig(
+        execution_provider=decided["executionProvider"],
+        precision=decided["precision"],
+        batch_size=decided["batchSize"],
+        concurrency=decided["concurrency"],
+        dynamic_batching=decided["dynamicBatching"],
+        max_batch_delay_us=BATCH_DELAY_US if decided["dynamicBatching"] else 0,
+    )
+    return Decision(name, facts["model"], config, tuple(facts["allowed"]["precisions"] or PRECISIONS), facts["allowed"]["budgetPermille"])
+
+
 def _gain(line: dict[str, Any]) -> float:
     """Median over the rounds of the candidate's throughput over that of the reference beside it; 0 where the point failed."""
     report = line["report"]
@@ -179,17 +224,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window-seconds", type=float, default=1.0)
     parser.add_argument("--deadline-seconds", type=float, default=120.0, help="per point")
     parser.add_argument("--budget-permille", type=int, default=10)
+    parser.add_argument("--decisions", type=Path, help="build/demo.json: hold the demo's decisions against the tables; exit status 1 when one is worse")
     options = parser.parse_args(arguments)
     missing = [name for name in options.only if not (options.models / f"{name}.onnx").is_file()]
     if missing:
         print(f"error: {options.models} has no {', '.join(missing)}; run hack/demo/models.py {options.models} first", file=sys.stderr)
         return 1
     options.results.parent.mkdir(parents=True, exist_ok=True)
+    # One processor for server and load generator together, like a card of the local cluster.
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     plan = Plan(options.rounds, options.window_seconds, options.deadline_seconds)
-    tables = {name: list(measure(options.models / f"{name}.onnx", plan, options.results)) for name in options.only}
+    decisions = read_decisions(options.decisions) if options.decisions else []
+    tables = {
+        name: list(measure(options.models / f"{name}.onnx", plan, options.results, [d.config for d in decisions if d.model == name])) for name in options.only
+    }
     for name, lines in tables.items():
         print_table(name, lines, options.budget_permille)
-    return 0
+    verdicts = [decision.judge(tables[decision.model]) for decision in decisions if decision.model in tables]
+    for text, _ in verdicts:
+        print(text)
+    return 0 if all(good for _, good in verdicts) else 1
 
 
 if __name__ == "__main__":
