@@ -1,0 +1,92 @@
+"""Sequential validation: a forecast corrected by what was really measured of the same model.
+
+The residual log(measured / forecast) is a sum of independent normal effects (of the model as a whole, of card, family, runtime,
+precision, ... and of batches near each other), scaled by the forecast's own sigma. The posterior mean is ridge regression on the
+indicators of those effects, in its dual form: as many unknowns as measurements.
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.25 and 2.26.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from metainfer.predict.learned.forecast import Forecast
+from metainfer.predict.learned.rows import Rows, is_measured
+from metainfer.predict.workload import Floats
+
+Trait = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What rows with equal ``traits`` have in common."""
+
+    share: float
+    """Of a residual's variance."""
+    traits: Trait
+    batch_reach: float = 0.0
+    """Standard deviation, in doublings of the batch, of a Gaussian likeness; 0 = every batch alike."""
+
+
+EFFECTS: tuple[Effect, ...] = (
+    Effect(0.15, ()),
+    Effect(0.05, ("family",)),
+    Effect(0.10, ("card",)),
+    Effect(0.05, ("runtime",)),
+    Effect(0.05, ("precision",)),
+    Effect(0.20, ("runtime", "precision")),
+    Effect(0.20, ("card", "runtime", "precision")),
+    Effect(0.10, (), batch_reach=1.5),
+    Effect(0.10, ("card", "runtime", "precision"), batch_reach=1.0),
+)
+"""They add up to 1."""
+NOISE_SIGMA = 0.03
+"""A benchmark against itself."""
+RESIDUAL_LIMIT = 10.0
+"""A forecast that is off by more than e^10 is no forecast; the bound keeps its effect on the others a finite number."""
+_SIGMA_BOUNDS = (0.01, 2.0)
+
+
+def correct(rows: Rows, forecast: Forecast, seen: Rows, seen_forecast: Forecast, *, effects: tuple[Effect, ...] = EFFECTS) -> Forecast:
+    """The forecast of ``rows`` after ``seen`` (rows of the same model with a measured latency) and what was forecast for those.
+
+    Other regimes than a row's own say nothing about it. Rows of ``seen`` without a latency are ignored; without any, the forecast comes back.
+    """
+    known = is_measured(seen)
+    if not known.any():
+        return forecast
+    seen, predicted, sigma = seen[known], seen_forecast.log_latency_us[known], _bounded(seen_forecast.sigma[known])
+    residuals = np.clip(np.log(seen["latency_us"]) - predicted, -RESIDUAL_LIMIT, RESIDUAL_LIMIT)
+    own = _bounded(forecast.sigma)
+    covariance = likeness(seen, seen, effects) * sigma[:, None] * sigma[None, :] + np.diag(np.full(len(seen), NOISE_SIGMA**2))
+    shared = likeness(rows, seen, effects) * own[:, None] * sigma[None, :]
+    factor = np.linalg.cholesky(covariance)
+    whitened = np.linalg.solve(factor, shared.T)
+    moved = forecast.log_latency_us + whitened.T @ np.linalg.solve(factor, residuals)
+    variance = np.maximum(own**2 - (whitened**2).sum(axis=0), NOISE_SIGMA**2)
+    return Forecast(moved, np.minimum(np.sqrt(variance), own))
+
+
+def likeness(left: Rows, right: Rows, effects: tuple[Effect, ...] = EFFECTS) -> Floats:
+    """[left, right]: correlation of the residuals, by the shares of the effects in common; 1 for two alike."""
+    same = _equal(left, right, "regime")
+    distance = np.abs(np.log2(left["batch"])[:, None] - np.log2(right["batch"])[None, :])
+    total = np.zeros((len(left), len(right)))
+    for effect in effects:
+        shared = np.full_like(total, effect.share)
+        for trait in effect.traits:
+            shared *= _equal(left, right, trait)
+        if effect.batch_reach:
+            shared *= np.exp(-0.5 * (distance / effect.batch_reach) ** 2)
+        total += shared
+    return total * same
+
+
+def _equal(left: Rows, right: Rows, name: str) -> Floats:
+    return (left[name][:, None] == right[name][None, :]).astype(np.float64)
+
+
+def _bounded(sigma: Floats) -> Floats:
+    return np.clip(np.nan_to_num(sigma, nan=_SIGMA_BOUNDS[1], posinf=_SIGMA_BOUNDS[1]), *_SIGMA_BOUNDS)
