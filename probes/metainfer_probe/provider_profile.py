@@ -100,7 +100,7 @@ def _refuse_precision(backend: Backend, model: ModelFile, precision: Precision) 
         return error.failure()
     if model.is_quantized and precision != "fp32":
         said = "the file computes in int8 as it is; it is measured as given (fp32 stands for that) and not converted again"
-        return Failure(reason="AlreadyQuantized", message=said)
+        return Failure(reason="AlreadyQuantised", message=said)
     return None
 
 

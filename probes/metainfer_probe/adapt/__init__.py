@@ -2,7 +2,7 @@
 
 ``make_variant`` is the whole interface. A copy is named after the content of the file, the recipe and (where it matters)
 the calibration inputs, so a second call, also from another process, finds it. What cannot be made is a reason:
-``AlreadyQuantized``, ``PrecisionUnsupported``, ``CalibrationMissing``, ``NothingToQuantise``, ``OutOfMemory``, ``DiskFull``
+``AlreadyQuantised``, ``PrecisionUnsupported``, ``CalibrationMissing``, ``NothingToQuantise``, ``OutOfMemory``, ``DiskFull``
 or ``VariantFailed`` with the tool's own words. Model files are untrusted: call it in a child process when measuring.
 """
 
@@ -41,7 +41,7 @@ def make_variant(model: Path, file_precision: Precision, *, calibration: Sequenc
     """
     source = read_source(model)
     if source.stored_precision == "int8":
-        raise ProbeError("AlreadyQuantized", f"{model.name} is quantised already, so it has no {file_precision} copy; serve it as it is (fp32)")
+        raise ProbeError("AlreadyQuantised", f"{model.name} is quantised already, so it has no {file_precision} copy; serve it as it is (fp32)")
     if file_precision == source.stored_precision:
         return model
     recipe = _select(source.stored_precision, file_precision, model, provider)

@@ -133,7 +133,7 @@ def test_precisions_are_supported_by_runtime_and_file(tmp_path: Path) -> None:
     quantised = {entry.precision: entry.failure for entry in support_precisions(ort, read_model(models.quantized_dense(tmp_path)), ("fp32", "int8"))}
     assert quantised["fp32"] is None
     assert quantised["int8"] is not None
-    assert quantised["int8"].reason == "AlreadyQuantized"
+    assert quantised["int8"].reason == "AlreadyQuantised"
 
 
 def test_time_that_runs_out_leaves_what_was_measured(tmp_path: Path) -> None:

@@ -204,8 +204,8 @@ def branches(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("build", "precision", "reason"),
     [
-        pytest.param(models.quantized_dense, "int8", "AlreadyQuantized", id="int8 of int8"),
-        pytest.param(models.quantized_dense, "fp16", "AlreadyQuantized", id="fp16 of int8"),
+        pytest.param(models.quantized_dense, "int8", "AlreadyQuantised", id="int8 of int8"),
+        pytest.param(models.quantized_dense, "fp16", "AlreadyQuantised", id="fp16 of int8"),
         pytest.param(models.half_dense, "int8", "PrecisionUnsupported", id="int8 of fp16"),
         pytest.param(models.small_cnn, "int8", "CalibrationMissing", id="static int8 without inputs"),
         pytest.param(elementwise, "int8", "NothingToQuantise", id="no weights"),
