@@ -98,6 +98,16 @@ class EnvFrom:
 
 
 @dataclass(frozen=True, slots=True)
+class KubeletProbe:
+    """One of a container's own probes, with Kubernetes' defaults filled in."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    failure_threshold: int = 3
+    success_threshold: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerFacts:
     """One container of a pod template or pod."""
 
@@ -113,6 +123,8 @@ class ContainerFacts:
     requests: Quantities = field(default_factory=dict)
     limits: Quantities = field(default_factory=dict)
     host_ports: tuple[int, ...] = ()
+    startup_probe: KubeletProbe | None = None
+    readiness_probe: KubeletProbe | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,7 @@ class PodTemplateFacts:
     claims: tuple[str, ...] = ()
     """Names of PersistentVolumeClaims it mounts."""
     host_network: bool = False
+    termination_grace_seconds: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,8 @@ class ManagedFields:
     operation: str
     fields: Mapping[str, Any]
     subresource: str = ""
+    time: str = ""
+    """When the manager last took fields, as on the wire (RFC 3339, UTC): taking fields away leaves no trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +190,7 @@ class TargetFacts:
     status_replicas: int = 0
     progressing_reason: str = ""
     progressing_message: str = ""
+    min_ready_seconds: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
     """The object on the wire, for exact pre-images only; rules read the typed fields."""
 

@@ -15,6 +15,7 @@ from metainfer.decide.facts import (
     ContainerState,
     EnvEntry,
     EnvFrom,
+    KubeletProbe,
     Labels,
     NodeTerm,
     PodFacts,
@@ -82,6 +83,7 @@ def project_template(raw: Raw, namespace: str) -> PodTemplateFacts:
         runtime_class=spec.get("runtimeClassName"),
         claims=tuple(volume["persistentVolumeClaim"]["claimName"] for volume in spec.get("volumes") or () if volume.get("persistentVolumeClaim")),
         host_network=bool(spec.get("hostNetwork")),
+        termination_grace_seconds=30 if (grace := spec.get("terminationGracePeriodSeconds")) is None else int(grace),
     )
 
 
@@ -108,6 +110,19 @@ def _project_container(raw: Raw, *, init: bool, host_network: bool) -> Container
         requests={**limits, **parse_quantities(resources.get("requests"))},
         limits=limits,
         host_ports=tuple(_host_ports(raw, host_network=host_network)),
+        startup_probe=_project_probe(raw.get("startupProbe")),
+        readiness_probe=_project_probe(raw.get("readinessProbe")),
+    )
+
+
+def _project_probe(raw: Raw | None) -> KubeletProbe | None:
+    if raw is None:
+        return None
+    return KubeletProbe(
+        initial_delay_seconds=int(raw.get("initialDelaySeconds") or 0),
+        period_seconds=int(raw.get("periodSeconds") or 10),
+        failure_threshold=int(raw.get("failureThreshold") or 3),
+        success_threshold=int(raw.get("successThreshold") or 1),
     )
 
 

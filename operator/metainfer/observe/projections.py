@@ -171,6 +171,7 @@ def project_target(raw: Raw) -> TargetFacts:
         status_replicas=int(status.get("replicas", 0)),
         progressing_reason=progressing.get("reason", ""),
         progressing_message=progressing.get("message", ""),
+        min_ready_seconds=int(spec.get("minReadySeconds") or 0),
         raw=raw,
     )
 
@@ -190,7 +191,7 @@ def _resolve_rollout(spec: Raw, replicas: int) -> tuple[int, int]:
 
 
 def _project_managed(raw: Raw) -> ManagedFields:
-    return ManagedFields(raw.get("manager", ""), raw.get("operation", ""), raw.get("fieldsV1") or {}, raw.get("subresource", ""))
+    return ManagedFields(raw.get("manager", ""), raw.get("operation", ""), raw.get("fieldsV1") or {}, raw.get("subresource", ""), raw.get("time") or "")
 
 
 @_typed("AcceleratorPool")
