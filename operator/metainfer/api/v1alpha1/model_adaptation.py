@@ -1,5 +1,6 @@
 """ModelAdaptation: one model, one inference Deployment, and what we may choose for it."""
 
+# budget: the declarations of one kind, better read in one piece
 from __future__ import annotations
 
 from typing import Annotated, Literal
@@ -169,6 +170,11 @@ class UpdatePolicy(ApiModel):
 
     mode: Literal["Off", "Apply"] = Field(default="Apply", description="mode Off recommends only.")
     minimum_gain_percent: int = Field(default=5, ge=0, le=1000, description="minimumGainPercent below which the current configuration stays.")
+    cooldown: Duration = Field(
+        default="24h",
+        json_schema_extra=duration_between("1m", "8760h"),
+        description="cooldown before a choice that somebody took off by hand (kubectl rollout undo) is written again.",
+    )
 
 
 class ModelAdaptationSpec(ApiModel):
@@ -189,7 +195,18 @@ class ModelAdaptationSpec(ApiModel):
     settings: Settings | None = Field(default=None, description="settings say how a choice reaches the server. Without them it is only recommended.")
     validation: Validation = Field(default=Validation(), description="validation bounds the real measurements.")
     update_policy: UpdatePolicy = Field(default=UpdatePolicy(), description="updatePolicy says when a choice is written.")
+    deletion_policy: Literal["Restore", "Retain"] = Field(
+        default="Restore",
+        description="deletionPolicy says what becomes of a Deployment that this adaptation leaves: Restore gives back every field, Retain keeps what is applied.",
+    )
     suspend: bool = Field(default=False, description="suspend stops new work for this adaptation; what is applied stays.")
+
+
+class InputStatus(ApiModel):
+    """One part of what a run was started for."""
+
+    name: str = Field(max_length=32, description="name of the part: spec, model, target, image, settings, resources, restrictions or families.")
+    hash: str = Field(max_length=64, description="hash over the part.")
 
 
 class RunStatus(ApiModel):
@@ -200,6 +217,24 @@ class RunStatus(ApiModel):
     started_at: Timestamp = Field(description="startedAt is when the run began; validation.budget counts from here.")
     step: Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"] = Field(description="step that is under way.")
     progress: str = Field(default="", max_length=256, description="progress in words, for example: validating 2 of 4, about 3 min left.")
+    trigger: str = Field(default="", max_length=512, description="trigger says why the run was started.")
+    inputs: tuple[InputStatus, ...] = Field(
+        default=(), max_length=16, json_schema_extra=keyed_by("name"), description="inputs are the parts behind inputsHash, so that a change can be named."
+    )
+    attempt: int = Field(default=0, ge=0, description="attempt is how many runs for the same inputs ended without a decision before this one.")
+    profile_run: str = Field(
+        default="", max_length=32, description="profileRun is the earlier run whose model portrait this run uses; empty when it makes its own."
+    )
+    profile_key: str = Field(default="", max_length=64, description="profileKey is a hash over what the model portrait was asked for and by which probe image.")
+
+
+class PendingRunStatus(ApiModel):
+    """A run that starts as soon as what changed stands still."""
+
+    trigger: str = Field(max_length=512, description="trigger says what changed.")
+    inputs_hash: str = Field(max_length=64, description="inputsHash is over what the run will be started for.")
+    noticed_at: Timestamp = Field(description="noticedAt is when a change was first seen; the wait is bounded from here.")
+    changed_at: Timestamp = Field(description="changedAt is when the last change was seen.")
 
 
 class ModelStatus(ApiModel):
@@ -265,13 +300,38 @@ class Recommendation(ApiModel):
     patch: str = Field(default="", max_length=8192, description="patch is the ready apply-patch (JSON) for the Deployment.")
 
 
+class RemovalStatus(ApiModel):
+    """That somebody took off what was applied."""
+
+    count: int = Field(ge=1, description="count of removals, each less than a day after the one before.")
+    noticed_at: Timestamp = Field(description="noticedAt is when the last one was noticed.")
+    version: str = Field(max_length=64, description="version of the Deployment on which it was noticed; one version counts once.")
+    manager: str = Field(default="", max_length=128, description="manager that did it, where the Deployment's managedFields tell.")
+
+
+class RefusalStatus(ApiModel):
+    """That the API server refuses to take what was decided."""
+
+    decision_id: str = Field(max_length=32, description="decisionId of the decision that is refused.")
+    count: int = Field(ge=1, description="count of refusals in a row; the pauses between tries grow with it.")
+    refused_at: Timestamp = Field(description="refusedAt is when the last try was refused.")
+
+
 class Placement(ApiModel):
     """What is applied."""
 
     decision_id: str = Field(max_length=32, description="decisionId of the decision that was applied.")
     config: ConfigStatus = Field(description="config that was written.")
     applied_at: Timestamp = Field(description="appliedAt is when it was written.")
+    target_uid: str = Field(
+        default="", max_length=64, description="targetUid is the UID of the Deployment that was written: one created anew under the name has another."
+    )
+    container: str = Field(default="", max_length=63, description="container that the settings were written to.")
+    rollout_since: Timestamp | None = Field(
+        default=None, description="rolloutSince is when the rollout could begin: when it was written, or when the Deployment was last resumed."
+    )
     nodes: tuple[Annotated[str, Field(max_length=253)], ...] = Field(default=(), max_length=16, description="nodes on which the first 16 pods run; read back.")
+    removal: RemovalStatus | None = Field(default=None, description="removal is set when somebody took off what was applied.")
 
 
 class ModelAdaptationStatus(ApiModel):
@@ -281,10 +341,12 @@ class ModelAdaptationStatus(ApiModel):
         default=-1, description="observedGeneration is the metadata.generation that this status was made for; -1 before the first look."
     )
     run: RunStatus | None = Field(default=None, description="run is the adaptation under way, or the last one.")
+    next_run: PendingRunStatus | None = Field(default=None, description="nextRun is the run that starts once what changed has settled.")
     model: ModelStatus | None = Field(default=None, description="model is what the profile found.")
     baseline: CandidateStatus | None = Field(default=None, description="baseline is the configuration that the Deployment had when the run began.")
     recommendation: Recommendation | None = Field(default=None, description="recommendation is what we advise.")
     placement: Placement | None = Field(default=None, description="placement is what is applied.")
+    refusal: RefusalStatus | None = Field(default=None, description="refusal is set while the API server refuses to take what was decided.")
     candidates: tuple[CandidateStatus, ...] = Field(default=(), max_length=16, description="candidates are the best 16 of the ranking, best first.")
     candidate_count: int = Field(default=0, description="candidateCount is how many candidates were ranked.")
     rejections: tuple[RejectionStatus, ...] = Field(
