@@ -216,6 +216,8 @@ class CurvePoint(ContractModel):
     concurrency: int = 1
     p50_us: float
     p99_us: float
+    mean_us: float
+    """What throughput follows from: parallel callers under a CPU quota are bimodal, and their median says nothing."""
 
 
 class PrecisionSupport(ContractModel):
@@ -284,7 +286,7 @@ class Measured(ContractModel):
     requests: int
     errors: int
     seconds: float
-    p25_us: float
+    mean_us: float
     p50_us: float
     p99_us: float
     throughput_per_second: float
@@ -327,9 +329,9 @@ class BenchReport(ContractModel):
     candidate: Measured | None = None
     reference: Measured | None = None
     rounds: int = 0
-    p25_ratio_permille: int = 0
-    """Median over rounds of candidate p25 / reference p25 (latency under the same load; < 1000 is faster)."""
-    p25_ratio_spread_permille: int = 0
+    latency_ratio_permille: int = 0
+    """Median over rounds of the candidate's mean latency over the reference's (under the same load; < 1000 is faster)."""
+    latency_ratio_spread_permille: int = 0
     """Interquartile range of that ratio over rounds, relative to its median."""
     accuracy: Accuracy | None = None
     readback: Readback | None = None

@@ -138,7 +138,7 @@ class _Runner:
         for sample in samples:
             self.session.run(sample)  # every new shape pays its set-up once
         times = time_calls(lambda turn: self.session.run(samples[turn % len(samples)]), self._share(0.25))
-        point = CurvePoint(batch_size=1, p50_us=quantile(times, 50), p99_us=quantile(times, 99))
+        point = _point(times)
         measurement = replace(measurement, step="parallel")
         return _with(measurement, self_difference_ppm=difference.ppm, curve=(point,), peak_memory_bytes=peak_resident_bytes())
 
@@ -164,7 +164,7 @@ class _Runner:
     def _time_batch(self, measurement: ProviderMeasurement, size: int, share: float) -> ProviderMeasurement:
         feeds = batch_feeds(take_samples(self.inputs.samples, size))
         times = time_calls(lambda _: self.session.run(feeds), self._share(share))
-        point = CurvePoint(batch_size=size, p50_us=quantile(times, 50), p99_us=quantile(times, 99))
+        point = _point(times, batch_size=size)
         return _with(measurement, curve=(*measurement.profile.curve, point), batch_failure=None, peak_memory_bytes=peak_resident_bytes())
 
     def _tolerance(self, measurement: ProviderMeasurement) -> int:
@@ -177,7 +177,7 @@ class _Runner:
             if self._left() < self._needed(measurement, callers):
                 break
             times = time_parallel_calls(lambda turn: self.session.run(samples[turn % len(samples)]), callers, self._share(0.1))
-            point = CurvePoint(batch_size=1, concurrency=callers, p50_us=quantile(times, 50), p99_us=quantile(times, 99))
+            point = _point(times, concurrency=callers)
             measurement = _with(measurement, curve=(*measurement.profile.curve, point))
             send_partial(measurement)
         return replace(measurement, step="batch")
@@ -191,6 +191,11 @@ class _Runner:
     def _needed(self, measurement: ProviderMeasurement, factor: int) -> float:
         """Seconds that a comparison and five timed calls of ``factor`` requests at once take at least."""
         return measurement.profile.curve[0].p50_us * 1e-6 * factor * 7
+
+
+def _point(times: list[float], *, batch_size: int = 1, concurrency: int = 1) -> CurvePoint:
+    mean_us = round(sum(times) / len(times), 1)
+    return CurvePoint(batch_size=batch_size, concurrency=concurrency, p50_us=quantile(times, 50), p99_us=quantile(times, 99), mean_us=mean_us)
 
 
 def _with(measurement: ProviderMeasurement, **changes: object) -> ProviderMeasurement:

@@ -20,11 +20,11 @@ from metainfer_probe.contract import BenchReport, Measured
 PROCESS_LOG_SIGMA = 0.02
 """What a fresh process adds to an interleaved ratio (memory layout, thread placement): rounds do not average it away."""
 LEVEL_LOG_SIGMA = 0.04
-"""P50 between fresh processes after division by the micro-probe: 2-8 % were measured."""
+"""Latency between fresh processes after division by the micro-probe: 2-8 % were measured."""
 UNANCHORED_LOG_SIGMA = 0.10
 """Added where the instance has no portrait or the run no micro-probe: its state is then part of the figure."""
 UNPAIRED_LOG_SIGMA = 0.08
-"""Instead of a ratio's spread where the reference has no figures: P50 of fresh processes differs 4-9 %."""
+"""Instead of a ratio's spread where the reference has no figures: latencies of fresh processes differ 4-9 %."""
 STATE_LIMIT = 1.5
 """A card that seems more than half again as fast or slow as in its portrait was not measured well: the correction stops there."""
 SPREAD_LIMIT_PERMILLE = 10_000
@@ -65,7 +65,7 @@ class _Anchored:
     run: RunResult
     report: BenchReport
     measured: Measured
-    level_p25_us: float
+    level_mean_us: float
     is_anchored: bool
 
     @property
@@ -75,7 +75,7 @@ class _Anchored:
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceLevel:
-    p25_us: float
+    mean_us: float
     log_sigma: float
 
 
@@ -106,9 +106,9 @@ def _is_result(run: RunResult) -> bool:
 
 
 def _anchor(run: RunResult, report: BenchReport, measured: Measured, portraits: Mapping[str, Portrait]) -> _Anchored:
-    own = _p25(report.reference)
+    own = _mean_us(report.reference)
     if own is None:
-        own = measured.p25_us
+        own = measured.mean_us
     speed, is_anchored = _instance_speed(report, portraits.get(run.node))
     return _Anchored(run, report, measured, own * speed, is_anchored)
 
@@ -126,8 +126,8 @@ def _instance_speed(report: BenchReport, portrait: Portrait | None) -> tuple[flo
 
 def _reference_level(items: Sequence[_Anchored]) -> _ReferenceLevel:
     """Median over runs; its error from the runs' own spread, never below what fresh processes differ by."""
-    paired = [item for item in items if _p25(item.report.reference) is not None] or list(items)
-    logs = [math.log(item.level_p25_us) for item in paired]
+    paired = [item for item in items if _mean_us(item.report.reference) is not None] or list(items)
+    logs = [math.log(item.level_mean_us) for item in paired]
     middle = median(logs)
     spread = max(LEVEL_LOG_SIGMA, 1.4826 * median(abs(value - middle) for value in logs)) / math.sqrt(len(logs))
     blind = 0.0 if all(item.is_anchored for item in paired) else UNANCHORED_LOG_SIGMA
@@ -135,14 +135,14 @@ def _reference_level(items: Sequence[_Anchored]) -> _ReferenceLevel:
 
 
 def _estimate(item: _Anchored, level: _ReferenceLevel) -> Estimate:
-    """The candidate's own quantiles, moved so that its P25 is ratio x level; throughput moves the other way (Little's law)."""
-    reference_p25 = _p25(item.report.reference)
-    if reference_p25 is None:
-        scale, sigma = item.level_p25_us / item.measured.p25_us, UNPAIRED_LOG_SIGMA
+    """The candidate's own quantiles, moved so that its mean is ratio x level; throughput moves the other way (Little's law)."""
+    reference_mean_us = _mean_us(item.report.reference)
+    if reference_mean_us is None:
+        scale, sigma = item.level_mean_us / item.measured.mean_us, UNPAIRED_LOG_SIGMA
     else:
-        permille = item.report.p25_ratio_permille
-        ratio = permille / 1000 if is_figure(permille) else item.measured.p25_us / reference_p25
-        scale, sigma = ratio * level.p25_us / item.measured.p25_us, _ratio_log_sigma(item.report)
+        permille = item.report.latency_ratio_permille
+        ratio = permille / 1000 if is_figure(permille) else item.measured.mean_us / reference_mean_us
+        scale, sigma = ratio * level.mean_us / item.measured.mean_us, _ratio_log_sigma(item.report)
     return Estimate(
         p50_us=item.measured.p50_us * scale,
         p99_us=item.measured.p99_us * scale,
@@ -155,7 +155,7 @@ def _estimate(item: _Anchored, level: _ReferenceLevel) -> Estimate:
 
 def _ratio_log_sigma(report: BenchReport) -> float:
     """Standard error of the median ratio over rounds, from its interquartile range, and what a fresh process adds."""
-    spread = min(report.p25_ratio_spread_permille, SPREAD_LIMIT_PERMILLE) / 1000
+    spread = min(report.latency_ratio_spread_permille, SPREAD_LIMIT_PERMILLE) / 1000
     return math.hypot(PROCESS_LOG_SIGMA, _MEDIAN_EFFICIENCY * spread / _IQR_OF_NORMAL / math.sqrt(max(1, report.rounds)))
 
 
@@ -176,8 +176,8 @@ def _log_mean(values: Iterable[float], weights: Sequence[float]) -> float:
     return math.exp(math.fsum(weight * math.log(value) for value, weight in zip(values, weights, strict=True)) / math.fsum(weights))
 
 
-def _p25(measured: Measured | None) -> float | None:
-    return measured.p25_us if measured is not None and is_figure(measured.p25_us) else None
+def _mean_us(measured: Measured | None) -> float | None:
+    return measured.mean_us if measured is not None and is_figure(measured.mean_us) else None
 
 
 def _clip(value: float, limit: float) -> float:

@@ -173,7 +173,7 @@ def is_figure(value: float) -> bool:
 
 
 def _figures(measured: Measured) -> tuple[float, ...]:
-    return (measured.p25_us, measured.p50_us, measured.p99_us, measured.throughput_per_second)
+    return (measured.mean_us, measured.p50_us, measured.p99_us, measured.throughput_per_second)
 
 
 def _failed(reason: str, message: str, *, is_lasting: bool = True) -> Fault:

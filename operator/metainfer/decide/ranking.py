@@ -117,15 +117,15 @@ def score(candidate: Candidate, figures: Figures, objective: Objective, costs: C
 
 
 def log_utility(candidate: Candidate, figures: Figures, goal: Goal, costs: Costs) -> float | None:
-    """Latency: -log P50 (not P99: that of a short window is noise, and the SLO guards the tail). Throughput: log throughput.
+    """Latency and Throughput: log throughput. Cost: log(throughput / hourly cost of the card).
 
-    Cost: log(throughput / hourly cost of the card). None where a figure is missing, zero or not finite, or the cost is unknown.
+    Under the same requests in flight the mean latency is their number over the throughput (Little's law), so the two goals agree on
+    what is faster; under Latency the tail is guarded besides (``verdicts``). Not a median: two parallel executions under a CPU quota halve
+    it while every second request takes three times as long. None where a figure is missing, zero or not finite, or the cost is unknown.
     """
-    if goal == "Latency":
-        return _log(_inverse(figures.p50_us))
     if not _is_positive(figures.throughput_per_second):
         return None
-    if goal == "Throughput":
+    if goal in ("Latency", "Throughput"):
         return _log(figures.throughput_per_second)
     hourly_micros = costs.get((candidate.pool, candidate.family))
     # A card that costs nothing is worth as much as one that costs a millionth: the order among free cards stays that of throughput.

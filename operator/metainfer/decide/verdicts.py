@@ -19,6 +19,9 @@ from metainfer.decide.validation import Situation, expects_fault
 
 DEAD_BAND = math.log(1.05)
 """Differences below 5 % are noise on any machine measured so far."""
+TAIL_ALLOWANCE = math.log(1.2) + math.sqrt(2) * TAIL_LOG_SIGMA
+"""How much longer than the current configuration's a P99 may be under goal Latency: the 20 % that a later drift check would act on,
+and one standard deviation of the difference of two P99s."""
 NOISY_LOG_SIGMA = 0.15
 """A chosen figure with more than this is worth saying so."""
 
@@ -56,6 +59,8 @@ class _Contender:
     utility: float
     excess: float
     """How far beyond the worst broken limit, as a log ratio; 0 or less = all limits are kept."""
+    tail_excess: float = -math.inf
+    """The same beyond what the current configuration's tail allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,17 @@ def _read(situation: Situation) -> _Record:
     for candidate, estimate in measured.items():
         utility = log_utility(candidate, estimate, situation.objective.goal, situation.costs)
         if candidate not in faults and utility is not None:
-            found.append(_Contender(candidate, estimate, utility, _excess(estimate, situation.objective)))
+            found.append(_Contender(candidate, estimate, utility, _excess(estimate, situation.objective), _tail_excess(estimate, situation)))
     contenders = sorted(found, key=lambda item: (-item.utility, item.candidate.key))
     return _Record(situation, measured, faults, situation.ranking, contenders)
+
+
+def _tail_excess(estimate: Estimate, situation: Situation) -> float:
+    """Without an SLO nobody said how long the tail may be: under goal Latency, not longer than it is today."""
+    today = situation.measured.get(situation.current) if situation.current is not None else None
+    if today is None or situation.objective.goal != "Latency" or situation.objective.p99_limit_us is not None:
+        return -math.inf
+    return math.log(estimate.p99_us / today.p99_us) - TAIL_ALLOWANCE
 
 
 def _excess(estimate: Estimate, objective: Objective) -> float:
@@ -131,7 +144,7 @@ def _choose(record: _Record, minimum_gain_percent: int) -> _Choice:
     within = [item for item in record.contenders if item.excess <= 0]
     if not within:
         return _least_bad(record, current, minimum_gain_percent)
-    best = _prefer_exact(within)
+    best = _prefer_exact([item for item in within if item.tail_excess <= 0] or within)
     if current is None or current.excess > 0:
         return _Choice(best.candidate, _gain_percent(best, current), "best of what keeps every limit")
     if best.candidate == current.candidate or is_tie(best.estimate, current.estimate, best.utility - current.utility):
@@ -180,6 +193,8 @@ def _judge_one(item: Ranked, record: _Record, choice: _Choice) -> Judgement:
         return _not_measured(item, record)
     if contender.excess > 0:
         return Judgement("SloMissed", _describe_miss(contender.estimate, record.objective), measured)
+    if contender.tail_excess > 0:
+        return Judgement("Slower", _describe_tail(contender.estimate, record), measured)
     return _compare(contender, record.contender(choice.selected), choice)
 
 
@@ -199,6 +214,12 @@ def _not_measured(item: Ranked, record: _Record) -> Judgement:
     if expects_fault(item.candidate, record.faults):
         return Judgement("NotMeasured", "left out: the same precision failed with a smaller batch or fewer parallel executions, or joined requests were wrong")
     return Judgement("NotMeasured", f"predicted at {item.score_permille / 1000:.2f}: {item.prediction.source}")
+
+
+def _describe_tail(estimate: Estimate, record: _Record) -> str:
+    today = record.measured[record.current].p99_us if record.current is not None else 0.0
+    found = f"P99 {format_duration_us(estimate.p99_us)}, the current configuration has {format_duration_us(today)}"
+    return f"{found}: a longer tail than goal Latency allows (set slo.p99 to allow it)"
 
 
 def _describe_miss(estimate: Estimate, objective: Objective) -> str:

@@ -57,7 +57,7 @@ class Correction:
     slowdowns: tuple[float, ...] = (1.0,)
     """Latency with that many parallel callers over that of one."""
     tail: float | None = None
-    """Median over the curve of P99 / P50."""
+    """Median over the curve of P99 over the mean."""
 
     @property
     def is_measured(self) -> bool:
@@ -84,9 +84,9 @@ class Correction:
 
 def build_correction(work: Workload, stored: Precision, curve: Sequence[CurvePoint], home: Home) -> Correction:
     """Correction by the fp32 points of one provider's curve; points without a usable time are left out."""
-    points = [point for point in curve if is_figure(point.p50_us) and point.batch_size >= 1 and point.concurrency >= 1]
+    points = [point for point in curve if is_figure(point.mean_us) and point.batch_size >= 1 and point.concurrency >= 1]
     factors = _class_factors(work, stored, home)
-    single = _medians({(point.batch_size, point.p50_us) for point in points if point.concurrency == 1})
+    single = _medians({(point.batch_size, point.mean_us) for point in points if point.concurrency == 1})
     batches = tuple(sorted(single))
     predicted = _predict(work, stored, home, factors, batches) if batches else ()
     callers, slowdowns = _slowdowns(points, single)
@@ -121,7 +121,7 @@ def _predict(work: Workload, stored: Precision, home: Home, factors: Floats, bat
 
 def _slowdowns(points: Sequence[CurvePoint], single: Mapping[int, float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Parallel callers, each point against the single caller at the same batch; without points: one after the other."""
-    found = _medians({(point.concurrency, point.p50_us / single[point.batch_size]) for point in points if point.concurrency > 1 and point.batch_size in single})
+    found = _medians({(point.concurrency, point.mean_us / single[point.batch_size]) for point in points if point.concurrency > 1 and point.batch_size in single})
     callers = (1, *sorted(found))
     slowdowns = [1.0]
     for index in range(1, len(callers)):
@@ -131,7 +131,7 @@ def _slowdowns(points: Sequence[CurvePoint], single: Mapping[int, float]) -> tup
 
 
 def _tail(points: Sequence[CurvePoint]) -> float | None:
-    ratios = [point.p99_us / point.p50_us for point in points if is_figure(point.p99_us)]
+    ratios = [point.p99_us / point.mean_us for point in points if is_figure(point.p99_us)]
     return max(1.0, min(TAIL_LIMIT, median(ratios))) if ratios else None
 
 

@@ -84,7 +84,7 @@ def run_row(adaptation_uid: str, result: RunResult) -> Row:
         "p50_us": measured.p50_us if measured else None,
         "p99_us": measured.p99_us if measured else None,
         "throughput_per_second": measured.throughput_per_second if measured else None,
-        "p25_ratio_permille": report.p25_ratio_permille if report else None,
+        "latency_ratio_permille": report.latency_ratio_permille if report else None,
         "difference_ppm": report.accuracy.difference_ppm if report and report.accuracy else None,
         "micro_gflops": report.micro.gflops if report and report.micro else None,
         "partial": report.partial if report else None,

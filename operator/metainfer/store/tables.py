@@ -99,7 +99,7 @@ runs = Table(
     Column("p50_us", Float),
     Column("p99_us", Float),
     Column("throughput_per_second", Float),
-    Column("p25_ratio_permille", Integer),
+    Column("latency_ratio_permille", Integer),
     Column("difference_ppm", BigInteger),
     Column("micro_gflops", Float),
     Column("partial", Boolean),

@@ -36,7 +36,7 @@ def make_measured(p50_us: float = 10_000.0, **fields: Any) -> Measured:
         "requests": round(throughput * 10),
         "errors": 0,
         "seconds": 10.0,
-        "p25_us": 0.98 * p50_us,
+        "mean_us": 0.98 * p50_us,
         "p50_us": p50_us,
         "p99_us": 1.2 * p50_us,
         "throughput_per_second": throughput,
@@ -63,13 +63,13 @@ def make_report(candidate: Candidate, p50_us: float = 10_000.0, *, reference_us:
     """A complete report in which the card was in the state of its portrait."""
     measured = fields.pop("measured", make_measured(p50_us))
     reference = fields.pop("reference", make_measured(reference_us))
-    ratio = measured.p25_us / reference.p25_us if measured is not None and reference is not None else 1.0
+    ratio = measured.mean_us / reference.mean_us if measured is not None and reference is not None else 1.0
     defaults: dict[str, Any] = {
         "config": candidate.config,
         "load_clients": 4,
         "rounds": 7,
-        "p25_ratio_permille": round(1000 * ratio),
-        "p25_ratio_spread_permille": 20,
+        "latency_ratio_permille": round(1000 * ratio),
+        "latency_ratio_spread_permille": 20,
         "accuracy": make_accuracy(),
         "readback": Readback(provider=candidate.config.execution_provider, precision=candidate.config.precision, coverage_permille=1000, assigned_nodes=90),
         "micro": MicroProbe(gflops=MICRO_GFLOPS, bandwidth_gigabytes_per_second=10.0, spread_permille=20),

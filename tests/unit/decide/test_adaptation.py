@@ -61,7 +61,7 @@ def make_profile(**fields: Any) -> ProfileReport:
     providers = tuple(
         ProviderProfile(
             provider=name, coverage_permille=1000, assigned_nodes=50, precisions=precisions,
-            curve=(CurvePoint(batch_size=1, p50_us=5000, p99_us=5500), CurvePoint(batch_size=4, p50_us=19000, p99_us=20000)),
+            curve=(CurvePoint(batch_size=1, p50_us=5000, p99_us=5500, mean_us=5000), CurvePoint(batch_size=4, p50_us=19000, p99_us=20000, mean_us=19000)),
         )
         for name in (CPU_PROVIDER, OPENVINO_PROVIDER)
     )  # fmt: skip
@@ -183,7 +183,7 @@ def make_bench(p50_us: float, candidate: Candidate, difference_ppm: int) -> Benc
     """A clean benchmark of a candidate, its reference at 20 ms."""
 
     def measured(p50: float, batch: float) -> Measured:
-        return Measured(requests=500, errors=0, seconds=10, p25_us=p50 * 0.98, p50_us=p50, p99_us=p50 * 1.2, throughput_per_second=4e6 / p50, mean_batch=batch)
+        return Measured(requests=500, errors=0, seconds=10, mean_us=p50 * 0.98, p50_us=p50, p99_us=p50 * 1.2, throughput_per_second=4e6 / p50, mean_batch=batch)
 
     accuracy = Accuracy(
         metric="RelativeL2", difference_ppm=0 if candidate.config.precision == "fp32" else difference_ppm, self_difference_ppm=0, batch_difference_ppm=0,
@@ -192,7 +192,7 @@ def make_bench(p50_us: float, candidate: Candidate, difference_ppm: int) -> Benc
     readback = Readback(provider=candidate.config.execution_provider, precision=candidate.config.precision, coverage_permille=1000, assigned_nodes=50)
     return BenchReport(
         digest="d" * 64, config=candidate.config, load_clients=4, candidate=measured(p50_us, candidate.config.batch_size), reference=measured(20_000, 1),
-        rounds=7, p25_ratio_permille=round(1000 * p50_us / 20_000), p25_ratio_spread_permille=10, accuracy=accuracy, readback=readback, micro=MICRO,
+        rounds=7, latency_ratio_permille=round(1000 * p50_us / 20_000), latency_ratio_spread_permille=10, accuracy=accuracy, readback=readback, micro=MICRO,
     )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ def test_providers_of_one_family_have_levels_of_their_own() -> None:
 def test_the_spread_of_rounds_becomes_doubt() -> None:
     """And more rounds take it away again."""
     quiet, noisy, longer = (
-        estimates([make_run(FP32, p25_ratio_spread_permille=spread, rounds=rounds)], PORTRAITS)[FP32].log_sigma
+        estimates([make_run(FP32, latency_ratio_spread_permille=spread, rounds=rounds)], PORTRAITS)[FP32].log_sigma
         for spread, rounds in ((0, 7), (200, 7), (200, 28))
     )
     assert quiet < longer < noisy
@@ -142,15 +142,15 @@ def test_estimates_scale_with_the_unit_and_do_not_depend_on_the_order(factor: fl
 @given(st.lists(st.sampled_from([0.0, -1.0, math.nan, math.inf, 1e-300, 1e300, 10.0]), min_size=5, max_size=5), st.integers(0, 10**9), st.integers(0, 10**6))
 def test_figures_that_are_no_numbers_never_crash_an_estimate(values: list[float], ratio: int, spread: int) -> None:
     """What a Job reports is not trusted."""
-    p25, p50, p99, reference, gflops = values
+    mean, p50, p99, reference, gflops = values
     run = make_run(FP32)
     assert run.report is not None
     changes = {
-        "candidate": make_measured().model_copy(update={"p25_us": p25, "p50_us": p50, "p99_us": p99}),
-        "reference": make_measured().model_copy(update={"p25_us": reference}),
+        "candidate": make_measured().model_copy(update={"mean_us": mean, "p50_us": p50, "p99_us": p99}),
+        "reference": make_measured().model_copy(update={"mean_us": reference}),
         "micro": make_micro().model_copy(update={"gflops": gflops}),
-        "p25_ratio_permille": ratio,
-        "p25_ratio_spread_permille": spread,
+        "latency_ratio_permille": ratio,
+        "latency_ratio_spread_permille": spread,
     }
     run = replace(run, report=run.report.model_copy(update=changes))
     for found in estimates([run, make_run(INT8, number=2)], PORTRAITS).values():

@@ -43,10 +43,12 @@ def test_the_faster_one_is_first_under_every_goal(objective: Objective) -> None:
     assert order_of([slow, fast], [SLOW, FAST], objective) == [fast, slow]
 
 
-def test_latency_counts_p50_and_not_the_tail() -> None:
-    """P99 of one short window is noise; the SLO guards the tail."""
+def test_latency_counts_the_mean_and_neither_median_nor_tail() -> None:
+    """Half the requests in half the time and the others late is no gain; P99 of one short window is noise."""
     candidate = make_candidate()
-    assert log_utility(candidate, make_prediction(1_000.0, p99_us=9e9), "Latency", {}) == pytest.approx(-math.log(1_000.0))
+    same = make_prediction(1_000.0, throughput_per_second=4_000.0)
+    bimodal = make_prediction(500.0, p99_us=9e9, throughput_per_second=4_000.0)
+    assert log_utility(candidate, same, "Latency", {}) == log_utility(candidate, bimodal, "Latency", {}) == pytest.approx(math.log(4_000.0))
 
 
 def test_cost_prefers_the_cheaper_card_when_it_is_not_that_much_slower() -> None:

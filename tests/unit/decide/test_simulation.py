@@ -89,7 +89,7 @@ class World:
             measured=make_measured(p50_us, throughput_per_second=CLIENTS * 1e6 / p50_us),
             reference=make_measured(level_us),
             micro=MicroProbe(gflops=MICRO_GFLOPS / state, bandwidth_gigabytes_per_second=10.0, spread_permille=10),
-            p25_ratio_spread_permille=60,
+            latency_ratio_spread_permille=60,
             accuracy=make_accuracy(difference_ppm=1_000 if self.is_valid(candidate) else 300_000),
         )
 

@@ -69,10 +69,27 @@ def test_a_difference_inside_the_dead_band_is_a_tie_and_the_present_configuratio
     assert (verdict_of(decision, FP32), verdict_of(decision, INT8)) == ("Selected", "Tie")
 
 
+@pytest.mark.parametrize(
+    ("objective", "want"),
+    [
+        pytest.param(Objective("Latency"), FP32, id="nobody said how long the tail may be: not longer than today"),
+        pytest.param(make_slo_objective(p99="60ms"), INT8, id="the SLO says it"),
+        pytest.param(Objective("Throughput"), INT8, id="throughput alone was asked for"),
+    ],
+)
+def test_latency_never_buys_a_shorter_mean_with_a_much_longer_tail(objective: Objective, want: Candidate) -> None:
+    """Two parallel executions on one core: a third more requests, P99 three times as long."""
+    eager = make_run(INT8, measured=make_measured(7_500.0, p99_us=40_000.0))
+    decision = judge(make_situation(make_run(FP32, 10_000.0), eager, objective=objective))
+    assert decision.selected == want
+    if want == FP32:
+        assert (verdict_of(decision, INT8), decision.verdicts[INT8].message[:9]) == ("Slower", "P99 40ms,")
+
+
 def test_a_noisy_measurement_widens_the_dead_band() -> None:
     """9 % faster, but the rounds differ by as much."""
     clear = make_situation(make_run(FP32, 10_000.0), make_run(INT8, 9_150.0))
-    noisy = make_situation(make_run(FP32, 10_000.0, p25_ratio_spread_permille=200), make_run(INT8, 9_150.0, p25_ratio_spread_permille=200))
+    noisy = make_situation(make_run(FP32, 10_000.0, latency_ratio_spread_permille=200), make_run(INT8, 9_150.0, latency_ratio_spread_permille=200))
     assert judge(clear).selected == INT8
     assert judge(noisy).selected == FP32
 
@@ -207,7 +224,7 @@ def test_the_best_prediction_left_unmeasured_is_a_doubt() -> None:
         ((make_run(FP32),), {}, "no other candidate"),
         ((make_run(INT8),), {}, "it was not run"),
         ((make_run(FP32, 9_000.0), make_run(INT8, 9_000.0)), {"objective": make_slo_objective(p99="11ms")}, "nearer to a limit"),
-        ((make_run(FP32, micro=None, p25_ratio_spread_permille=600), make_run(INT8, 1_000.0, micro=None, p25_ratio_spread_permille=600)), {}, "noisy"),
+        ((make_run(FP32, micro=None, latency_ratio_spread_permille=600), make_run(INT8, 1_000.0, micro=None, latency_ratio_spread_permille=600)), {}, "noisy"),
     ],
 )
 def test_other_doubts(runs: tuple[RunResult, ...], fields: dict[str, Any], want: str) -> None:

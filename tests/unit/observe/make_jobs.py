@@ -37,7 +37,7 @@ def make_report(purpose: str = "bench", **fields: Any) -> Report:
         case "profile":
             return ProfileReport(**({"digest": "ab" * 32, "parameters": 82_915, "notes": ("one", "two")} | fields))
         case _:
-            return BenchReport(**({"digest": "ab" * 32, "load_clients": 4, "rounds": 7, "p25_ratio_permille": 700} | fields))
+            return BenchReport(**({"digest": "ab" * 32, "load_clients": 4, "rounds": 7, "latency_ratio_permille": 700} | fields))
 
 
 def make_state(**fields: Any) -> ContainerState:

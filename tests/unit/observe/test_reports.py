@@ -112,7 +112,9 @@ async def test_a_log_may_say_more_than_a_summary_that_had_to_be_shortened() -> N
 def make_large_profile(nodes: int = 5) -> ProfileReport:
     """More than a termination message holds: two providers with whole curves, long paths and messages."""
     curve = tuple(
-        CurvePoint(batch_size=batch, concurrency=calls, p50_us=101.25 * batch, p99_us=202.5 * batch) for batch in (1, 2, 4, 8, 16) for calls in (1, 2)
+        CurvePoint(batch_size=batch, concurrency=calls, p50_us=101.25 * batch, p99_us=202.5 * batch, mean_us=101.25 * batch)
+        for batch in (1, 2, 4, 8, 16)
+        for calls in (1, 2)
     )
     odd = Failure(reason="BatchBakedIn", message="node " + "/model/with/a/long/path" * 12)
     support = tuple(PrecisionSupport(precision=name, native=True, failure=odd) for name in ("fp32", "bf16", "fp16", "int8"))
@@ -153,7 +155,7 @@ async def test_a_report_too_large_for_any_summary_is_whole_in_the_log() -> None:
 @pytest.mark.parametrize(
     "log",
     [
-        pytest.param(encode_line(make_report(p25_ratio_permille=1)), id="another figure"),
+        pytest.param(encode_line(make_report(latency_ratio_permille=1)), id="another figure"),
         pytest.param(encode_line(make_report(digest="cd" * 32)), id="another model"),
         pytest.param(encode_line(make_report("profile")), id="another kind"),
         pytest.param(encode_line(make_report())[:80], id="cut off"),

@@ -33,7 +33,7 @@ def make_model(*work: OpWork, curve: tuple[CurvePoint, ...] = (), **fields: Any)
 
 
 def make_point(batch_size: int = 1, p50_us: float = 10_000.0, **fields: Any) -> CurvePoint:
-    return CurvePoint(batch_size=batch_size, p50_us=p50_us, **({"p99_us": 1.1 * p50_us} | fields))
+    return CurvePoint(batch_size=batch_size, p50_us=p50_us, **({"p99_us": 1.1 * p50_us, "mean_us": p50_us} | fields))
 
 
 def make_card(node: str = "node-1", family: str = "ort-cpu", **fields: Any) -> Portrait:
@@ -287,7 +287,7 @@ CARDS = st.builds(
 )
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.builds(
-    lambda batch, callers, p50, p99: CurvePoint(batch_size=batch, concurrency=callers, p50_us=p50, p99_us=p99),
+    lambda batch, callers, p50, p99: CurvePoint(batch_size=batch, concurrency=callers, p50_us=p50, p99_us=p99, mean_us=p50),
     st.integers(-1, 64),
     st.integers(-1, 8),
     ANY_FLOAT,

@@ -129,7 +129,8 @@ def test_a_report_of_eight_providers_with_full_curves_is_encodable_after_fitting
     from metainfer_probe.summary import fit_summary
 
     curve = tuple(
-        CurvePoint(batch_size=size, concurrency=callers, p50_us=12345.6, p99_us=23456.7) for size, callers in ((1, 1), (1, 2), (1, 4), (4, 1), (8, 1))
+        CurvePoint(batch_size=size, concurrency=callers, p50_us=12345.6, p99_us=23456.7, mean_us=12456.7)
+        for size, callers in ((1, 1), (1, 2), (1, 4), (4, 1), (8, 1))
     )
     failure = Failure(reason="BatchUnsupported", message="batch 4 fails: node " + "/deep/path" * 40)
     providers = tuple(ProviderProfile(provider=f"Provider{index}", curve=curve, batch_failure=failure, coverage_permille=1000) for index in range(8))

@@ -32,7 +32,7 @@ def at(minutes: float) -> datetime:
 def make_measured(p50_us: float = 4000.0) -> Measured:
     """Figures of a closed loop with four clients."""
     return Measured(
-        requests=900, errors=0, seconds=1.0, p25_us=p50_us * 0.9, p50_us=p50_us, p99_us=p50_us * 2, throughput_per_second=4e6 / p50_us, mean_batch=1.0
+        requests=900, errors=0, seconds=1.0, mean_us=p50_us * 0.9, p50_us=p50_us, p99_us=p50_us * 2, throughput_per_second=4e6 / p50_us, mean_batch=1.0
     )
 
 
@@ -41,7 +41,7 @@ def make_bench_report(p50_us: float = 4000.0, **fields: Any) -> BenchReport:
     accuracy = Accuracy(
         metric="RelativeL2", difference_ppm=1200, self_difference_ppm=0, batch_difference_ppm=3, inputs="calibration", samples=16, invalid_values=False
     )
-    fields = {"digest": DIGEST, "load_clients": 4, "candidate": make_measured(p50_us), "rounds": 7, "p25_ratio_permille": 700, "micro": MICRO} | fields
+    fields = {"digest": DIGEST, "load_clients": 4, "candidate": make_measured(p50_us), "rounds": 7, "latency_ratio_permille": 700, "micro": MICRO} | fields
     return BenchReport(**({"accuracy": accuracy} | fields))
 
 

@@ -82,7 +82,9 @@ class Objective(ApiModel):
     """What better means."""
 
     goal: Literal["Latency", "Throughput", "Cost"] | None = Field(
-        default=None, description="goal of the choice; default Throughput when slo is set, else Latency."
+        default=None,
+        description="goal of the choice; default Throughput when slo is set, else Latency. At the same number of requests in flight the mean latency is their "
+        "number over the throughput, so both agree on what is faster; Latency without slo.p99 besides refuses a P99 clearly longer than today's.",
     )
 
 
