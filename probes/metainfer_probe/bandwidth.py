@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from metainfer_probe.micro_cuda import COPY_BYTES, with_cuda_work
 from metainfer_probe.timing import time_blocks
 
 Level = Literal["l2", "l3", "main"]
@@ -44,6 +45,13 @@ def measure_bandwidth(seconds: float, memory_limit_bytes: int) -> tuple[CopyFigu
     """One figure per level, about ``seconds`` in all."""
     sizes = choose_sizes(read_cache_sizes(), memory_limit_bytes)
     return tuple(_measure(level, size, seconds / len(sizes)) for level, size in sizes.items())
+
+
+def measure_card_bandwidth(seconds: float) -> tuple[CopyFigure, ...]:
+    """The same of an NVIDIA card's memory: one working set far beyond its cache. Raises ProbeError ``CardLibraryMissing`` or ``CardFailed``."""
+    times = with_cuda_work(lambda work: time_blocks(work.copy, seconds))
+    rates = [2 * COPY_BYTES / (micros * 1e3) for micros in times]
+    return (CopyFigure("main", 2 * COPY_BYTES, round(float(np.median(rates)), 3), round(max(rates), 3)),)
 
 
 def choose_sizes(caches: dict[int, int], memory_limit_bytes: int) -> dict[Level, int]:

@@ -97,7 +97,7 @@ def _report(options: argparse.Namespace) -> Report:
 def _measure(request: Request, options: argparse.Namespace, micro: list[MicroProbe]) -> Report:
     from metainfer_probe.micro import micro_probe
 
-    micro.append(micro_probe(min(MICRO_SECONDS, MICRO_SHARE * _duration(request))))
+    micro.append(micro_probe(min(MICRO_SECONDS, MICRO_SHARE * _duration(request)), _providers(request)))
     with tempfile.TemporaryDirectory(prefix="metainfer-") as temporary:
         workdir = options.workdir or Path(temporary)
         workdir.mkdir(parents=True, exist_ok=True)
@@ -117,6 +117,10 @@ def _run(request: Request, volume: Path, workdir: Path, micro: MicroProbe) -> Re
     from metainfer_probe.bench import bench_candidate
 
     return bench_candidate(request, volume, workdir, micro=micro)
+
+
+def _providers(request: Request) -> tuple[str, ...]:
+    return (request.candidate.execution_provider,) if request.kind == "bench" else request.providers
 
 
 def _duration(request: Request) -> float:

@@ -124,6 +124,32 @@ class MicroProbe(ContractModel):
     """Interquartile range of the repeated GEMM times, relative to their median."""
 
 
+class Card(ContractModel):
+    """An accelerator, as its vendor's management library describes it; what it does not tell is None or empty."""
+
+    name: str = Field(max_length=128)
+    uuid: str = Field(default="", max_length=96)
+    pci_bus_id: str = Field(default="", max_length=32)
+    driver_version: str = Field(default="", max_length=64)
+    memory_bytes: int = Field(default=0, ge=0)
+    memory_used_bytes: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    power_watts: int | None = None
+    power_limit_watts: int | None = None
+    temperature_celsius: int | None = None
+    throttle_reasons: tuple[Annotated[str, Field(max_length=64)], ...] = ()
+    is_ecc_on: bool | None = None
+    uncorrected_errors: int | None = None
+    """Memory errors since the driver was loaded that ECC could not correct."""
+    is_mig_on: bool | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    nvlinks: int = 0
+    """Active links to other cards."""
+    utilization_permille: int | None = None
+
+
 class Machine(ContractModel):
     """What the probe saw of the machine. ``load_permille`` is the share of its processors that others used meanwhile."""
 
@@ -139,6 +165,8 @@ class Machine(ContractModel):
     throttled_permille: int = Field(default=0, ge=0)
     """Share of the measured time in which the processor or card was held back (CPU quota, heat, power)."""
     throttle_reasons: tuple[Annotated[str, Field(max_length=64)], ...] = ()
+    card: Card | None = None
+    """The accelerator, where the measured one is not the processor."""
 
 
 class ProviderFigures(ContractModel):

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from metainfer_probe.cgroup import Throttling, read_throttling
-from metainfer_probe.contract import Machine
+from metainfer_probe.contract import Card, Machine
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -69,6 +69,23 @@ class MachineWatch:
         if self.energy_microjoules is None or now.energy_microjoules is None or now.energy_microjoules < self.energy_microjoules:
             return None
         return round((now.energy_microjoules - self.energy_microjoules) / 1e6 / wall)
+
+
+def with_card(machine: Machine, card: Card | None) -> Machine:
+    """The machine of an accelerator: name, memory, clock, temperature and power are the card's, and what holds it back counts besides."""
+    if card is None:
+        return machine
+    return machine.model_copy(
+        update={
+            "card": card,
+            "card_model": card.name,
+            "memory_bytes": card.memory_bytes,
+            "clock_mhz": card.sm_clock_mhz,
+            "temperature_celsius": card.temperature_celsius,
+            "power_watts": card.power_watts,
+            "throttle_reasons": (*machine.throttle_reasons, *card.throttle_reasons),
+        }
+    )
 
 
 def watch_machine() -> MachineWatch:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from metainfer_probe import micro_cuda
 from metainfer_probe.contract import MicroProbe
+from metainfer_probe.nvidia import uses_card
 from metainfer_probe.timing import quantile, time_blocks
 
 GEMM_SIZE = 384
@@ -19,14 +21,23 @@ COPY_BYTES = 32 << 20
 GEMM_SHARE = 0.75
 
 
-def micro_probe(seconds: float = 2.0) -> MicroProbe:
-    """Measure for about ``seconds`` and return medians: GFLOP/s (2·N^3 / time) and copy bandwidth (read + written bytes)."""
-    gemm = _gemm_times(seconds * GEMM_SHARE)
-    copy = _copy_times(seconds * (1 - GEMM_SHARE))
+def micro_probe(seconds: float = 2.0, providers: tuple[str, ...] = ()) -> MicroProbe:
+    """Measure for about ``seconds`` and return medians: GFLOP/s (2·N^3 / time) and copy bandwidth (read + written bytes).
+
+    On the card that the providers compute on. Raises ProbeError ``CardLibraryMissing`` or ``CardFailed`` for an NVIDIA card.
+    """
+    gemm_seconds, copy_seconds = seconds * GEMM_SHARE, seconds * (1 - GEMM_SHARE)
+    if uses_card(providers):
+        gemm, copy = micro_cuda.with_cuda_work(lambda work: (time_blocks(work.gemm, gemm_seconds), time_blocks(work.copy, copy_seconds)))
+        return _summarise(gemm, copy, micro_cuda.GEMM_SIZE, micro_cuda.COPY_BYTES)
+    return _summarise(_gemm_times(gemm_seconds), _copy_times(copy_seconds), GEMM_SIZE, COPY_BYTES)
+
+
+def _summarise(gemm: list[float], copy: list[float], gemm_size: int, copy_bytes: int) -> MicroProbe:
     low, middle, high = (quantile(gemm, percent) for percent in (25, 50, 75))
     return MicroProbe(
-        gflops=round(2 * GEMM_SIZE**3 / (middle * 1e3), 3),
-        bandwidth_gigabytes_per_second=round(2 * COPY_BYTES / (quantile(copy, 50) * 1e3), 3),
+        gflops=round(2 * gemm_size**3 / (middle * 1e3), 3),
+        bandwidth_gigabytes_per_second=round(2 * copy_bytes / (quantile(copy, 50) * 1e3), 3),
         spread_permille=round(1000 * (high - low) / middle),
     )
 

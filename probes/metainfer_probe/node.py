@@ -15,11 +15,12 @@ from pathlib import Path
 
 from metainfer_probe.backends import find_backend, is_registered
 from metainfer_probe.backends.base import Backend, Feeds, ProbeError, Session, SessionOptions
-from metainfer_probe.bandwidth import CopyFigure, measure_bandwidth
+from metainfer_probe.bandwidth import CopyFigure, measure_bandwidth, measure_card_bandwidth
 from metainfer_probe.cgroup import memory_limit_bytes
 from metainfer_probe.contract import Failure, MatmulShape, MicroProbe, NodeReport, NodeRequest, Precision, ProviderFigures, ProviderProblem
 from metainfer_probe.isolate import run_in_child, send_partial
-from metainfer_probe.machine import watch_machine
+from metainfer_probe.machine import watch_machine, with_card
+from metainfer_probe.nvidia import NVIDIA_PROVIDERS, read_card, uses_card
 from metainfer_probe.reference_graphs import MATMUL_SHAPES, write_launch, write_matmul
 from metainfer_probe.timing import quantile, time_blocks, time_calls
 
@@ -41,13 +42,15 @@ def measure_node(request: NodeRequest, *, micro: MicroProbe | None = None) -> No
     watch = watch_machine()
     providers = tuple(dict.fromkeys(request.providers))
     copy_seconds = request.duration_seconds * BANDWIDTH_SHARE
-    copies = measure_bandwidth(copy_seconds, memory_limit_bytes())
-    share = (request.duration_seconds - copy_seconds) / max(1, sum(map(is_registered, providers)))  # unknown ones need no time
-    answers = {provider: _measure_isolated(provider, share if is_registered(provider) else 0.0, request.threads) for provider in providers}
+    on_card = uses_card(providers)
+    copies = measure_card_bandwidth(copy_seconds) if on_card else measure_bandwidth(copy_seconds, memory_limit_bytes())
+    able = [provider for provider in providers if is_registered(provider) and (on_card or provider not in NVIDIA_PROVIDERS)]
+    share = (request.duration_seconds - copy_seconds) / max(1, len(able))  # the others need no time
+    answers = {provider: _measure_isolated(provider, share if provider in able else 0.0, request.threads) for provider in providers}
     figures = tuple(figure for answer in answers.values() for figure in answer.figures)
     problems = tuple(problem for answer in answers.values() for problem in answer.problems)
     return NodeReport(
-        machine=watch.finish(),
+        machine=with_card(watch.finish(), read_card()) if on_card else watch.finish(),
         micro=micro,
         bandwidth_gigabytes_per_second={figure.level: figure.gigabytes_per_second for figure in copies},
         figures=figures,

@@ -25,6 +25,8 @@ def _openvino() -> Backend:
 
 _FACTORIES: Mapping[str, Callable[[], Backend]] = {
     "CPUExecutionProvider": _onnxruntime("CPUExecutionProvider"),
+    "CUDAExecutionProvider": _onnxruntime("CUDAExecutionProvider"),
+    "TensorrtExecutionProvider": _onnxruntime("TensorrtExecutionProvider"),
     "OpenVINOExecutionProvider": _openvino,
 }
 """Imports happen inside: an image may hold one runtime only, and importing one costs up to a second."""
@@ -38,7 +40,7 @@ def find_backend(provider: str) -> Backend:
         raise _missing(provider, "")
     try:
         return factory()
-    except ImportError as error:
+    except (ImportError, ProbeError) as error:
         raise _missing(provider, f" ({error})") from error
 
 

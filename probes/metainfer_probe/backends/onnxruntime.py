@@ -1,8 +1,8 @@
-"""ONNX Runtime as a backend, for any of its providers; registered here for the CPU provider.
+"""ONNX Runtime as a backend, for any of its providers.
 
 What a session says is read back from it: which provider took which node (``record_ep_graph_assignment_info``), and
-whether half precision is computed or only stored (one profiled node). Precisions come as files (``file_precision``);
-ONNX Runtime converts nothing at load.
+whether half precision is computed or only stored (one profiled node). Precisions come as files (``file_precision``), but for
+TensorRT, which makes fp16 at load. Node times under CUDA are those of the launches unless CUDA_LAUNCH_BLOCKING=1 is set.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from metainfer_probe.backends.base import Feeds, KernelTime, ProbeError, Session
 from metainfer_probe.backends.ort_convolutions import find_convolution_weights
 from metainfer_probe.backends.ort_errors import explain_load, explain_run, find_ir_limit
 from metainfer_probe.backends.ort_profile import NodeEvent, StaticKnowledge, median_kernel_times, peak_live_bytes, read_profile
+from metainfer_probe.backends.ort_providers import COMPUTES_INT8, CONVERTS_AT_LOAD, build_provider_chain
 from metainfer_probe.contract import Precision, Readback, TensorSpec
 from metainfer_probe.dtypes import from_runtime
 from metainfer_probe.ir_version import lowered_copy, needed_ir_version
@@ -49,14 +50,19 @@ class OnnxRuntimeBackend:
         return f"onnxruntime {ort.__version__}"
 
     def native_precisions(self) -> tuple[Precision, ...]:
-        """fp32 and int8; fp16 where a profiled product of two fp16 matrices really ran on fp16 operands."""
-        return ("fp32", "fp16", "int8") if _computes_half(self.provider) else ("fp32", "int8")
+        """fp32; fp16 where a profiled product of two fp16 matrices really ran on fp16 operands, or the provider makes it at load; int8 with kernels."""
+        half: tuple[Precision, ...] = ("fp16",) if self._converts("fp16") or _computes_half(self.provider) else ()
+        integer: tuple[Precision, ...] = ("int8",) if self.provider in COMPUTES_INT8 else ()
+        return ("fp32", *half, *integer)
 
     def file_precision(self, precision: Precision) -> Precision | None:
         """fp32 is the file as given; fp16 and int8 are files of their own. Raises ``PrecisionUnsupported`` for bf16."""
         if precision == "bf16":
             raise ProbeError("PrecisionUnsupported", f"{self.runtime_version()} has no bf16 kernels for {self.provider}")
-        return None if precision == "fp32" else precision
+        return None if precision == "fp32" or self._converts(precision) else precision
+
+    def _converts(self, precision: Precision) -> bool:
+        return precision in CONVERTS_AT_LOAD.get(self.provider, ())
 
     def open(self, model: Path, options: SessionOptions) -> Session:
         """Load a file; see ``Backend.open``."""
@@ -99,7 +105,8 @@ class _OpenSession:
         """Nodes on the provider, share of all nodes, and the precision that this file computes in here."""
         assigned = sum(count for name, count in self._assignment if name == self._provider)
         if self._precision is None:
-            self._precision = _effective_precision(self._model, self._provider)
+            converted = self._options.precision in CONVERTS_AT_LOAD.get(self._provider, ())
+            self._precision = self._options.precision if converted else _effective_precision(self._model, self._provider)
         coverage = round(1000 * assigned / self.all_nodes) if self.all_nodes else 1000
         return Readback(provider=self._provider, precision=self._precision, coverage_permille=coverage, assigned_nodes=assigned)
 
@@ -157,7 +164,7 @@ def _load(path: Path, options: ort.SessionOptions, provider: str, wanted: Sessio
     if wanted.fixed_shapes:
         source = _serialized(_with_shapes(parse_model(path), wanted.fixed_shapes), path, options)
     try:
-        return _new_session(source, options, provider)
+        return _new_session(source, options, provider, wanted.precision)
     except ProbeError:
         raise
     except Exception as error:
@@ -166,14 +173,13 @@ def _load(path: Path, options: ort.SessionOptions, provider: str, wanted: Sessio
             raise explain_load(error, path) from error
         source = _serialized(_lowered(path, wanted, limit), path, options)
     try:
-        return _new_session(source, options, provider)
+        return _new_session(source, options, provider, wanted.precision)
     except Exception as error:
         raise explain_load(error, path) from error
 
 
-def _new_session(source: str | bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
-    providers = [provider] if provider == "CPUExecutionProvider" else [provider, "CPUExecutionProvider"]
-    return ort.InferenceSession(source, options, providers=providers)
+def _new_session(source: str | bytes, options: ort.SessionOptions, provider: str, precision: Precision) -> ort.InferenceSession:
+    return ort.InferenceSession(source, options, providers=build_provider_chain(provider, precision))
 
 
 def _lowered(path: Path, wanted: SessionOptions, limit: int) -> ModelProto:
@@ -227,7 +233,7 @@ def _computes_half(provider: str) -> bool:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "half")
         try:
-            session = _new_session(model.SerializeToString(), options, provider)
+            session = _new_session(model.SerializeToString(), options, provider, "fp16")
             session.run(None, {"x": np.zeros((size, size), np.float16)})
         except Exception:  # noqa: BLE001 - a provider that refuses fp16 does not compute in it
             return False
