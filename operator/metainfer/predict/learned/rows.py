@@ -27,7 +27,8 @@ ROW = np.dtype(
         # Who: effects and groups. Empty = not known.
         ("model", "U64"),
         ("family", "U64"),
-        ("card", "U64"),  # kind of card within the family, or the instance where that is what repeats
+        ("card", "U64"),  # kind of card within the family
+        ("instance", "U64"),  # the very card or node; empty = one of many, unknown which
         ("runtime", "U64"),  # backend or execution provider
         ("precision", "U16"),
         ("regime", "U16"),  # what one latency means: "execution", "prefill", "decode", "token", "request"

@@ -1,0 +1,190 @@
+"""From rows to a model: members fitted, weighed and doubted by models that they did not see. Deterministic for rows and seed.
+
+1. Rows that teach (``rows.select_teaching``), in an order of their own, so that the input's order never matters.
+2. Models are dealt into folds; each fold's members are fitted without its models and asked about them.
+3. From those honest answers: the members' weights, how much of their mean to keep, sigma, and the effects of single instances.
+4. Members fitted again on everything, freed of the instances' effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from metainfer.predict.learned.boosting import fit_trees
+from metainfer.predict.learned.errors import Untrainable
+from metainfer.predict.learned.features import IDENTITY, PORTABLE, Vocabulary, build_vocabulary, numeric_features
+from metainfer.predict.learned.model import Member, Model, Spread
+from metainfer.predict.learned.network import fit_network
+from metainfer.predict.learned.portrait import Portraits, build_portraits
+from metainfer.predict.learned.rows import Rows, log_residual, select_teaching
+from metainfer.predict.learned.shift import PRIOR_ROWS
+from metainfer.predict.workload import Floats
+
+FOLDS = 3
+LEAST_ROWS = 60
+"""Below this the base is all there is to know."""
+FAMILY_ROWS = 500
+"""Of one family, before it gets a member of its own."""
+NETWORK_ROWS = 3000
+RESIDUAL_LIMIT = 3.0
+"""A latency that is off by more than twenty times from physics is learned as twenty times."""
+LEAST_VARIANCE = 0.01**2
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """What the members are fitted on."""
+
+    rows: Rows
+    numeric: Floats
+    target: Floats
+    vocabulary: Vocabulary
+    seed: int
+
+    def part(self, where: npt.NDArray[np.bool_]) -> _Lesson:
+        """Some of it."""
+        return replace(self, rows=self.rows[where], numeric=self.numeric[where], target=self.target[where])
+
+    def features(self, categories: tuple[str, ...]) -> Floats:
+        """With codes."""
+        return np.concatenate([self.numeric, self.vocabulary.encode(self.rows, categories)], axis=1)
+
+
+def train(rows: Rows, *, seed: int) -> Model:
+    """A model of all rows. Raises Untrainable: BadColumns, NoRows, TooFewRows, OneModel."""
+    rows = select_teaching(rows)
+    models = np.unique(rows["model"])
+    if len(rows) < LEAST_ROWS:
+        raise Untrainable("TooFewRows", f"{len(rows)} different rows teach something, {LEAST_ROWS} are needed before the base can be improved")
+    if len(models) < 2:
+        raise Untrainable("OneModel", f"all rows are of the model {models[0]!r}: nothing tells what holds for another one")
+    target = np.clip(log_residual(rows), -RESIDUAL_LIMIT, RESIDUAL_LIMIT)
+    lesson = _Lesson(rows, numeric_features(rows), target, build_vocabulary(rows), seed)
+    honest = _hold_out(lesson)
+    weights = _weigh(honest, target)
+    draft = _assemble(lesson, {}, weights, Portraits(np.zeros((0, 0))))
+    mean, variance = _mean_of(honest, weights)
+    kept = _shrinkage(rows, mean, target)
+    errors = target - mean * np.array([kept[str(regime)] for regime in rows["regime"]])
+    freed = replace(lesson, target=target - _instance_effects(rows, errors))
+    members = dict(_fit(freed))
+    return replace(
+        draft,
+        members=members,
+        shrinkage=kept,
+        spreads=_spreads(rows, errors, variance, _held_out_distance(rows, seed)),
+        portraits=build_portraits(rows),
+        metrics={
+            "rows": float(len(rows)),
+            "models": float(len(models)),
+            "held_out_rms": float(np.sqrt(np.mean(errors**2))),
+            "base_rms": float(np.sqrt(np.mean(target**2))),
+        },
+    )
+
+
+def _assemble(lesson: _Lesson, members: Mapping[str, Member], weights: Mapping[str, float], portraits: Portraits) -> Model:
+    return Model(lesson.vocabulary, members, weights, {}, {}, portraits)
+
+
+def _fit(lesson: _Lesson) -> Iterator[tuple[str, Member]]:
+    """Every member that the rows suffice for."""
+    weight = np.asarray(lesson.rows["weight"], dtype=np.float64)
+    portable = lesson.features(PORTABLE)
+    yield "global", Member(fit_trees(portable, lesson.target, weight, PORTABLE, seed=lesson.seed), PORTABLE)
+    if len(lesson.rows) >= NETWORK_ROWS:
+        words = [len(lesson.vocabulary.words[name]) for name in PORTABLE]
+        yield "network", Member(fit_network(portable, lesson.target, words, seed=lesson.seed), PORTABLE)
+    for family in np.unique(lesson.rows["family"]).tolist():
+        mine = lesson.rows["family"] == family
+        if family and np.count_nonzero(mine) >= FAMILY_ROWS:
+            own = lesson.part(mine)
+            yield f"family {family}", Member(fit_trees(own.features(IDENTITY), own.target, weight[mine], IDENTITY, seed=lesson.seed), IDENTITY, family)
+
+
+def _folds(rows: Rows, seed: int) -> npt.NDArray[np.intp]:
+    """A fold per row; whole models, dealt out by size so that folds are about equal."""
+    models, inverse, counts = np.unique(rows["model"], return_inverse=True, return_counts=True)
+    tie = np.random.default_rng(seed).random(len(models))
+    order = np.lexsort((tie, -counts))
+    place = np.zeros(len(models), dtype=np.intp)
+    place[order] = np.arange(len(models)) % min(FOLDS, len(models))
+    return np.asarray(place[inverse], dtype=np.intp)
+
+
+def _hold_out(lesson: _Lesson) -> dict[str, Floats]:
+    """What each kind of member says of models it was not fitted on; NaN where it does not speak for the row."""
+    folds = _folds(lesson.rows, lesson.seed)
+    answers: dict[str, Floats] = {}
+    for fold in np.unique(folds):
+        held = folds == fold
+        asked = lesson.part(held)
+        for name, member in _fit(lesson.part(~held)):
+            mine = np.ones(len(asked.rows), dtype=np.bool_) if not member.family else asked.rows["family"] == member.family
+            found = answers.setdefault(name, np.full(len(lesson.rows), np.nan))
+            found[np.flatnonzero(held)[mine]] = member.learner.predict(asked.part(mine).features(member.categories))
+    return answers
+
+
+def _weigh(honest: Mapping[str, Floats], target: Floats) -> dict[str, float]:
+    """One over the mean squared error where the member speaks; robust to single rows by the bound on the target."""
+    errors = {name: float(np.nanmean((values - target) ** 2)) for name, values in honest.items()}
+    return {name: 1.0 / max(error, LEAST_VARIANCE) for name, error in errors.items()}
+
+
+def _mean_of(honest: Mapping[str, Floats], weights: Mapping[str, float]) -> tuple[Floats, Floats]:
+    opinions = np.stack(list(honest.values()), axis=1)
+    weight = np.where(np.isfinite(opinions), np.array([weights[name] for name in honest]), 0.0)
+    opinions = np.nan_to_num(opinions)
+    total = weight.sum(axis=1)
+    mean = (opinions * weight).sum(axis=1) / total
+    return mean, (weight * (opinions - mean[:, None]) ** 2).sum(axis=1) / total
+
+
+def _shrinkage(rows: Rows, mean: Floats, target: Floats) -> dict[str, float]:
+    """Least squares of target on the members' mean, between 0 and 1, by regime."""
+    found: dict[str, float] = {}
+    for regime in np.unique(rows["regime"]).tolist():
+        mine = rows["regime"] == regime
+        power = float((mean[mine] ** 2).sum())
+        found[regime] = min(1.0, max(0.0, float((mean[mine] * target[mine]).sum()) / power)) if power > 0 else 0.0
+    return found
+
+
+def _instance_effects(rows: Rows, errors: Floats) -> Floats:
+    """What single instances add, as far as their rows justify it: the median of their errors, times n / (n + 2.5)."""
+    effects = np.zeros(len(rows))
+    for name in np.unique(rows["instance"]).tolist():
+        mine = rows["instance"] == name
+        siblings = (rows["instance"] != name) & np.isin(rows["card"], rows["card"][mine])
+        if name and siblings.any():
+            count = np.count_nonzero(mine)
+            effects[mine] = (np.median(errors[mine]) - np.median(errors[siblings])) * count / (count + PRIOR_ROWS)
+    return effects
+
+
+def _held_out_distance(rows: Rows, seed: int) -> Floats:
+    folds = _folds(rows, seed)
+    distance = np.zeros(len(rows))
+    for fold in np.unique(folds):
+        distance[folds == fold] = build_portraits(rows[folds != fold]).distance(rows[folds == fold])
+    return distance
+
+
+def _spreads(rows: Rows, errors: Floats, variance: Floats, distance: Floats) -> dict[str, Spread]:
+    """Non-negative least squares of the squared errors on 1, disagreement and squared distance, by regime; outliers count as 3 sigma."""
+    from scipy.optimize import nnls  # noqa: PLC0415  only training needs it
+
+    found: dict[str, Spread] = {}
+    for regime in np.unique(rows["regime"]).tolist():
+        mine = rows["regime"] == regime
+        squares = errors[mine] ** 2
+        squares = np.minimum(squares, 9 * max(LEAST_VARIANCE, float(np.median(squares)) / 0.455))  # the median of a chi-square of one degree
+        columns = np.stack([np.ones(len(squares)), variance[mine], distance[mine] ** 2], axis=1)
+        own, by_disagreement, by_distance = nnls(columns, squares)[0].tolist()
+        found[regime] = Spread(max(own, LEAST_VARIANCE), by_disagreement, by_distance)
+    return found
