@@ -51,23 +51,30 @@ def build_portrait(node: NodeFacts, membership: Membership, result: ProbeResult)
         msg = f"probe {result.job} has no figures"
         raise ValueError(msg)
     spec = NodePortraitSpec(node_uid=node.uid, pool=membership.pool, family=membership.family.name)
-    status = NodePortraitStatus(
-        observed_generation=1,
-        identity=build_identity(node, membership),
-        card_model=report.machine.card_model,
-        cards=node.allocatable.get(membership.family.resource, 0),
-        memory_bytes=membership.family.memory_bytes_per_card or report.machine.memory_bytes,
-        driver_version=driver_version(membership.family, node) or "",
-        measured_at=format_time(result.finished_at),
-        probe_job=result.job,
+    identity = {
+        "observed_generation": 1,
+        "identity": build_identity(node, membership),
+        "cards": node.allocatable.get(membership.family.resource, 0),
+        "memory_bytes": membership.family.memory_bytes_per_card or report.machine.memory_bytes,
+        "driver_version": driver_version(membership.family, node) or "",
+        "measured_at": format_time(result.finished_at),
+        "probe_job": result.job,
+    }
+    return spec, portray(report).model_copy(update=identity)
+
+
+def portray(report: NodeReport) -> NodePortraitStatus:
+    """What a probe measured, as a portrait has it; without machine or micro-probe those figures are zero."""
+    machine, micro = report.machine, report.micro
+    return NodePortraitStatus(
+        card_model=machine.card_model if machine else "",
         figures=tuple(_figures(item) for item in report.figures),
         bandwidth_megabytes_per_second={level: round(value * 1000) for level, value in report.bandwidth_gigabytes_per_second.items()},
-        micro_megaflops=round(report.micro.gflops * 1000),
-        micro_megabytes_per_second=round(report.micro.bandwidth_gigabytes_per_second * 1000),
-        load_permille=report.machine.load_permille,
-        throttled_permille=report.machine.throttled_permille,
+        micro_megaflops=round(micro.gflops * 1000) if micro else 0,
+        micro_megabytes_per_second=round(micro.bandwidth_gigabytes_per_second * 1000) if micro else 0,
+        load_permille=machine.load_permille if machine else 0,
+        throttled_permille=machine.throttled_permille if machine else 0,
     )
-    return spec, status
 
 
 def _figures(item: ProviderFigures) -> PortraitFigures:
