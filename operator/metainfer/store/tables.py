@@ -117,4 +117,18 @@ decisions = Table(
     Column("document", Text, nullable=False),
 )
 
+models = Table(
+    "models",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("feature_version", Integer, nullable=False),
+    Column("training_hash", String(64), nullable=False),
+    Column("row_count", Integer, nullable=False),
+    Column("serves", Boolean, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("checksum", String(64), nullable=False),
+    Column("document", Text, nullable=False),
+)
+
 RESULT_TABLES = (probes, profiles, runs)

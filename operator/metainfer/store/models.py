@@ -1,0 +1,96 @@
+"""Trained models as rows, and the samples that they are trained on. A method set of ``SampleStore``; knows JSON, not what is in it.
+
+A document is text with a checksum: nothing that is read here can run code, and what does not match its checksum is the reader's to refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, func, insert, select, update
+
+from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
+from metainfer.decide.learned import ModelRecord
+from metainfer.decide.names import canonical_json
+from metainfer.store.rows import read_probe, read_profile, read_run
+from metainfer.store.tables import models, probes, profiles, runs
+
+KEPT_DOCUMENTS = 3
+"""The champion and two it replaced, to go back to by hand; of older ones only the figures stay."""
+
+
+def insert_model(connection: Connection, record: ModelRecord) -> ModelRecord:
+    """Give the record the next version and keep it; documents of old champions are emptied."""
+    last = connection.execute(select(func.max(models.c.version))).scalar_one_or_none() or 0
+    stored = replace(record, version=last + 1)
+    connection.execute(insert(models).values(**_row(stored)))
+    kept = select(models.c.version).where(models.c.document != "").order_by(models.c.version.desc()).limit(KEPT_DOCUMENTS)
+    oldest = min(connection.execute(kept).scalars(), default=0)
+    connection.execute(update(models).where(models.c.version < oldest).values(document=""))
+    return stored
+
+
+def select_champion(connection: Connection) -> ModelRecord | None:
+    """The newest model that won, with its document."""
+    row = connection.execute(select(models).where(models.c.serves).order_by(models.c.version.desc()).limit(1)).mappings().first()
+    return _record(row) if row is not None else None
+
+
+def select_last(connection: Connection) -> ModelRecord | None:
+    """The newest model, whether it won or not, without its document."""
+    row = connection.execute(select(models).order_by(models.c.version.desc()).limit(1)).mappings().first()
+    return replace(_record(row), document="") if row is not None else None
+
+
+def select_material(connection: Connection) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
+    """Everything a sample is joined from (see ``decide.learning.join_samples``): runs with their digests, profiles, probes; oldest first."""
+    found = {
+        table.name: connection.execute(
+            select(*(column for column in table.columns if column.name != "detail")).where(table.c.report.is_not(None)).order_by(table.c.finished_at)
+        ).mappings()
+        for table in (runs, profiles, probes)
+    }
+    return (
+        tuple((str(row["digest"]), read_run(row)) for row in found["runs"]),
+        tuple(read_profile(row) for row in found["profiles"]),
+        tuple(read_probe(row) for row in found["probes"]),
+    )
+
+
+def _row(record: ModelRecord) -> dict[str, Any]:
+    return {
+        "version": record.version,
+        "made_at": record.made_at,
+        "feature_version": record.feature_version,
+        "training_hash": record.training_hash,
+        "row_count": record.rows,
+        "serves": record.serves,
+        "metrics": canonical_json(record.metrics),
+        "checksum": record.checksum,
+        "document": record.document,
+    }
+
+
+def _record(row: RowMapping) -> ModelRecord:
+    return ModelRecord(
+        version=row["version"],
+        made_at=row["made_at"],
+        feature_version=row["feature_version"],
+        training_hash=row["training_hash"],
+        rows=row["row_count"],
+        serves=row["serves"],
+        metrics=_metrics(row["metrics"]),
+        checksum=row["checksum"],
+        document=row["document"],
+    )
+
+
+def _metrics(text: str) -> dict[str, Any]:
+    """Figures for people: damaged ones are none, and no reason to refuse the model."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
