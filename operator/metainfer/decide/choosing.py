@@ -12,6 +12,7 @@ from metainfer.decide.filters import Context, filter_candidates, summarize_rejec
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction, Predictor, Question
 from metainfer.decide.ranking import Costs, Objective, resolve_objective
+from metainfer.decide.recall import recall
 from metainfer.decide.scene import Scene
 from metainfer.decide.settings_mapping import settings_that_fix
 from metainfer_probe.contract import ProfileReport
@@ -47,7 +48,8 @@ def rank_choice(draft: Draft, scene: Scene, profile: ProfileReport, predictor: P
         draft.step("Done", "")
         return draft.stall("NoFeasibleCandidate", f"none of {len(candidates)} candidates is possible: {words}", seconds=RECHECK_SECONDS)
     questions = [Question(item, profile, _typical(scene, item), spec.load.clients, _profiled_on(draft, item)) for item in feasible.kept]
-    predictions = dict(zip(feasible.kept, predictor.predict(questions), strict=True))
+    predicted = dict(zip(feasible.kept, predictor.predict(questions), strict=True))
+    predictions = recall(predicted, draft.snapshot.earlier, draft.snapshot.portraits, load_clients=spec.load.clients)
     current = scene.current if scene.current in predictions else None
     return Ranking(predictions, resolve_objective(spec), _costs(scene), profile, current)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
+from metainfer.decide.learned import LearnedState
 from metainfer_probe.contract import BenchReport, Failure, NodeReport, ProfileReport, ServingConfig
 
 Quantities = Mapping[str, int]
@@ -425,6 +426,8 @@ class PoolSnapshot:
     results: tuple[ProbeResult, ...]
     """Finished probes that are not yet in a portrait."""
     limits: MeasuringLimits
+    learned: LearnedState = field(default_factory=LearnedState)
+    """Of the predictor that ranks now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,5 +456,7 @@ class AdaptationSnapshot:
     runs: tuple[RunResult, ...]
     """Benchmarks of this run, oldest first."""
     limits: MeasuringLimits
+    earlier: tuple[RunResult, ...] = ()
+    """Benchmarks of the same model file in other runs, oldest first."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """What could not be read, ``Kind name`` -> the API server's words (a ConfigMap in here is missing from ``config_maps``)."""
