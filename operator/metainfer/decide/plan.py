@@ -101,12 +101,27 @@ class ApplyTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionQuality:
+    """What the predictions behind a decision were worth (see ``quality``)."""
+
+    family: str
+    """Of the chosen candidate."""
+    reason: str
+    predicted_rank: int | None
+    """1 = what measured best was predicted to be best; None = it was not predicted."""
+    error_ratios: tuple[tuple[str, float], ...] = ()
+    """Family, and measured over predicted latency, of each validated candidate."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordDecision:
     """Keep a decision with everything it was based on."""
 
     decision_id: str
     run_id: str
     document: Mapping[str, Any]
+    quality: PredictionQuality | None = None
+    """None where it cannot be told any more."""
 
 
 @dataclass(frozen=True, slots=True)
