@@ -16,8 +16,6 @@ from metainfer.predict.learned.forecast import Forecast
 from metainfer.predict.learned.rows import Rows, is_measured
 from metainfer.predict.workload import Floats
 
-Trait = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -25,7 +23,7 @@ class Effect:
 
     share: float
     """Of a residual's variance."""
-    traits: Trait
+    traits: tuple[str, ...]
     batch_reach: float = 0.0
     """Standard deviation, in doublings of the batch, of a Gaussian likeness; 0 = every batch alike."""
 
@@ -42,7 +40,7 @@ EFFECTS: tuple[Effect, ...] = (
     Effect(0.10, ("card", "runtime", "precision"), batch_reach=1.0),
 )
 """They add up to 1."""
-NOISE_SIGMA = 0.03
+NOISE_SIGMA = 0.02
 """A benchmark against itself."""
 RESIDUAL_LIMIT = 10.0
 """A forecast that is off by more than e^10 is no forecast; the bound keeps its effect on the others a finite number."""
@@ -65,27 +63,21 @@ def correct(rows: Rows, forecast: Forecast, seen: Rows, seen_forecast: Forecast,
     factor = np.linalg.cholesky(covariance)
     whitened = np.linalg.solve(factor, shared.T)
     moved = forecast.log_latency_us + whitened.T @ np.linalg.solve(factor, residuals)
-    variance = np.maximum(own**2 - (whitened**2).sum(axis=0), NOISE_SIGMA**2)
+    variance = np.maximum(own**2 - (whitened**2).sum(axis=0), _SIGMA_BOUNDS[0] ** 2)
     return Forecast(moved, np.minimum(np.sqrt(variance), own))
 
 
 def likeness(left: Rows, right: Rows, effects: tuple[Effect, ...] = EFFECTS) -> Floats:
     """[left, right]: correlation of the residuals, by the shares of the effects in common; 1 for two alike."""
-    same = _equal(left, right, "regime")
-    distance = np.abs(np.log2(left["batch"])[:, None] - np.log2(right["batch"])[None, :])
-    total = np.zeros((len(left), len(right)))
+    equal = {name: left[name][:, None] == right[name][None, :] for name in ("regime", *{trait for effect in effects for trait in effect.traits})}
+    distance = np.log2(np.maximum(left["batch"], 1e-9))[:, None] - np.log2(np.maximum(right["batch"], 1e-9))[None, :]
+    total = np.zeros(distance.shape)
     for effect in effects:
-        shared = np.full_like(total, effect.share)
+        shared = np.full(distance.shape, effect.share)
         for trait in effect.traits:
-            shared *= _equal(left, right, trait)
-        if effect.batch_reach:
-            shared *= np.exp(-0.5 * (distance / effect.batch_reach) ** 2)
-        total += shared
-    return total * same
-
-
-def _equal(left: Rows, right: Rows, name: str) -> Floats:
-    return (left[name][:, None] == right[name][None, :]).astype(np.float64)
+            shared = np.where(equal[trait], shared, 0.0)
+        total += shared * np.exp(-0.5 * (distance / effect.batch_reach) ** 2) if effect.batch_reach else shared
+    return np.where(equal["regime"], total, 0.0)
 
 
 def _bounded(sigma: Floats) -> Floats:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from metainfer.predict.workload import Floats
 
@@ -17,6 +19,10 @@ class Forecast:
     """Natural logarithm of the latency in microseconds."""
     sigma: Floats
     """Standard deviation of log(true / stated)."""
+
+    def take(self, where: npt.NDArray[Any]) -> Forecast:
+        """The rows of a mask or of indices."""
+        return Forecast(self.log_latency_us[where], self.sigma[where])
 
     @property
     def latency_us(self) -> Floats:

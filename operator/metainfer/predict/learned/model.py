@@ -62,13 +62,16 @@ class Model:
 
     def predict(self, rows: Rows, shifts: Shifts = NO_SHIFTS) -> Forecast:
         """One answer per row. Never raises for rows of dtype ROW; what it was never taught gets the base and a wide sigma."""
-        return self.predict_like(rows, rows, np.arange(len(rows)), shifts)
+        return self.predict_like(rows["base_us"], rows, np.arange(len(rows)), shifts)
 
-    def predict_like(self, rows: Rows, typical: Rows, like: npt.NDArray[np.intp], shifts: Shifts = NO_SHIFTS) -> Forecast:
-        """Thousands of instances: the base of each row, with the residual of its family's ``typical[like]``."""
+    def predict_like(self, base_us: Floats, typical: Rows, like: npt.NDArray[np.intp], shifts: Shifts = NO_SHIFTS) -> Forecast:
+        """Thousands of instances: the base of each, with the residual of the configuration on its family's typical card, ``typical[like]``.
+
+        A base that is no figure gives infinity: it is ranked last, not first.
+        """
         residual, sigma = self.residual(typical)
         shifted = residual + shifts.of(typical)
-        base = np.log(np.where(np.isfinite(rows["base_us"]) & (rows["base_us"] > 0), rows["base_us"], np.inf))
+        base = np.log(np.where(np.isfinite(base_us) & (base_us > 0), base_us, np.inf))
         return Forecast(base + shifted[like], sigma[like])
 
     def residual(self, rows: Rows) -> tuple[Floats, Floats]:

@@ -19,7 +19,7 @@ from metainfer.predict.learned.errors import Untrainable
 from metainfer.predict.learned.features import IDENTITY, PORTABLE, Vocabulary, build_vocabulary, numeric_features
 from metainfer.predict.learned.model import Member, Model, Spread
 from metainfer.predict.learned.network import fit_network
-from metainfer.predict.learned.portrait import Portraits, build_portraits
+from metainfer.predict.learned.portrait import build_portraits
 from metainfer.predict.learned.rows import Rows, log_residual, select_teaching
 from metainfer.predict.learned.shift import PRIOR_ROWS
 from metainfer.predict.workload import Floats
@@ -37,21 +37,27 @@ LEAST_VARIANCE = 0.01**2
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """What the members are fitted on."""
+    """What the members are fitted on: arrays only, because folds copy them and rows are a thousand bytes each."""
 
-    rows: Rows
     numeric: Floats
+    codes: Floats
+    """Columns as ``IDENTITY``."""
+    words: tuple[int, ...]
+    """How many different codes each column has."""
+    family: npt.NDArray[np.str_]
+    weight: Floats
     target: Floats
-    vocabulary: Vocabulary
     seed: int
 
     def part(self, where: npt.NDArray[np.bool_]) -> _Lesson:
         """Some of it."""
-        return replace(self, rows=self.rows[where], numeric=self.numeric[where], target=self.target[where])
+        return replace(
+            self, numeric=self.numeric[where], codes=self.codes[where], family=self.family[where], weight=self.weight[where], target=self.target[where]
+        )
 
     def features(self, categories: tuple[str, ...]) -> Floats:
-        """With codes."""
-        return np.concatenate([self.numeric, self.vocabulary.encode(self.rows, categories)], axis=1)
+        """With the codes of these categories."""
+        return np.concatenate([self.numeric, self.codes[:, [IDENTITY.index(name) for name in categories]]], axis=1)
 
 
 def train(rows: Rows, *, seed: int) -> Model:
@@ -63,18 +69,18 @@ def train(rows: Rows, *, seed: int) -> Model:
     if len(models) < 2:
         raise Untrainable("OneModel", f"all rows are of the model {models[0]!r}: nothing tells what holds for another one")
     target = np.clip(log_residual(rows), -RESIDUAL_LIMIT, RESIDUAL_LIMIT)
-    lesson = _Lesson(rows, numeric_features(rows), target, build_vocabulary(rows), seed)
-    honest = _hold_out(lesson)
+    vocabulary = build_vocabulary(rows)
+    lesson = _build_lesson(rows, vocabulary, target, seed)
+    honest = _hold_out(lesson, _folds(rows, seed))
     weights = _weigh(honest, target)
-    draft = _assemble(lesson, {}, weights, Portraits(np.zeros((0, 0))))
     mean, variance = _mean_of(honest, weights)
     kept = _shrinkage(rows, mean, target)
     errors = target - mean * np.array([kept[str(regime)] for regime in rows["regime"]])
     freed = replace(lesson, target=target - _instance_effects(rows, errors))
-    members = dict(_fit(freed))
-    return replace(
-        draft,
-        members=members,
+    return Model(
+        vocabulary=vocabulary,
+        members=dict(_fit(freed)),
+        weights=weights,
         shrinkage=kept,
         spreads=_spreads(rows, errors, variance, _held_out_distance(rows, seed)),
         portraits=build_portraits(rows),
@@ -87,23 +93,30 @@ def train(rows: Rows, *, seed: int) -> Model:
     )
 
 
-def _assemble(lesson: _Lesson, members: Mapping[str, Member], weights: Mapping[str, float], portraits: Portraits) -> Model:
-    return Model(lesson.vocabulary, members, weights, {}, {}, portraits)
+def _build_lesson(rows: Rows, vocabulary: Vocabulary, target: Floats, seed: int) -> _Lesson:
+    return _Lesson(
+        numeric=numeric_features(rows),
+        codes=vocabulary.encode(rows, IDENTITY),
+        words=tuple(len(vocabulary.words[name]) for name in IDENTITY),
+        family=rows["family"],
+        weight=np.asarray(rows["weight"], dtype=np.float64),
+        target=target,
+        seed=seed,
+    )
 
 
 def _fit(lesson: _Lesson) -> Iterator[tuple[str, Member]]:
     """Every member that the rows suffice for."""
-    weight = np.asarray(lesson.rows["weight"], dtype=np.float64)
     portable = lesson.features(PORTABLE)
-    yield "global", Member(fit_trees(portable, lesson.target, weight, PORTABLE, seed=lesson.seed), PORTABLE)
-    if len(lesson.rows) >= NETWORK_ROWS:
-        words = [len(lesson.vocabulary.words[name]) for name in PORTABLE]
+    yield "global", Member(fit_trees(portable, lesson.target, lesson.weight, PORTABLE, seed=lesson.seed), PORTABLE)
+    if len(portable) >= NETWORK_ROWS:
+        words = [lesson.words[IDENTITY.index(name)] for name in PORTABLE]
         yield "network", Member(fit_network(portable, lesson.target, words, seed=lesson.seed), PORTABLE)
-    for family in np.unique(lesson.rows["family"]).tolist():
-        mine = lesson.rows["family"] == family
+    for family in np.unique(lesson.family).tolist():
+        mine = lesson.family == family
         if family and np.count_nonzero(mine) >= FAMILY_ROWS:
             own = lesson.part(mine)
-            yield f"family {family}", Member(fit_trees(own.features(IDENTITY), own.target, weight[mine], IDENTITY, seed=lesson.seed), IDENTITY, family)
+            yield f"family {family}", Member(fit_trees(own.features(IDENTITY), own.target, own.weight, IDENTITY, seed=lesson.seed), IDENTITY, family)
 
 
 def _folds(rows: Rows, seed: int) -> npt.NDArray[np.intp]:
@@ -116,17 +129,16 @@ def _folds(rows: Rows, seed: int) -> npt.NDArray[np.intp]:
     return np.asarray(place[inverse], dtype=np.intp)
 
 
-def _hold_out(lesson: _Lesson) -> dict[str, Floats]:
-    """What each kind of member says of models it was not fitted on; NaN where it does not speak for the row."""
-    folds = _folds(lesson.rows, lesson.seed)
+def _hold_out(lesson: _Lesson, folds: npt.NDArray[np.intp]) -> dict[str, Floats]:
+    """What each member says of models it was not fitted on; NaN where it does not speak for the row."""
     answers: dict[str, Floats] = {}
     for fold in np.unique(folds):
         held = folds == fold
-        asked = lesson.part(held)
         for name, member in _fit(lesson.part(~held)):
-            mine = np.ones(len(asked.rows), dtype=np.bool_) if not member.family else asked.rows["family"] == member.family
-            found = answers.setdefault(name, np.full(len(lesson.rows), np.nan))
-            found[np.flatnonzero(held)[mine]] = member.learner.predict(asked.part(mine).features(member.categories))
+            mine = held if not member.family else held & (lesson.family == member.family)
+            found = answers.setdefault(name, np.full(len(lesson.target), np.nan))
+            if mine.any():
+                found[mine] = member.learner.predict(lesson.part(mine).features(member.categories))
     return answers
 
 
@@ -184,7 +196,8 @@ def _spreads(rows: Rows, errors: Floats, variance: Floats, distance: Floats) -> 
         mine = rows["regime"] == regime
         squares = errors[mine] ** 2
         squares = np.minimum(squares, 9 * max(LEAST_VARIANCE, float(np.median(squares)) / 0.455))  # the median of a chi-square of one degree
-        columns = np.stack([np.ones(len(squares)), variance[mine], distance[mine] ** 2], axis=1)
-        own, by_disagreement, by_distance = nnls(columns, squares)[0].tolist()
+        causes = np.stack([np.ones(len(squares)), variance[mine], distance[mine] ** 2], axis=1)
+        causes[:, causes.max(axis=0) < LEAST_VARIANCE] = 0.0  # members that never disagree explain nothing
+        own, by_disagreement, by_distance = nnls(causes, squares)[0].tolist()
         found[regime] = Spread(max(own, LEAST_VARIANCE), by_disagreement, by_distance)
     return found
