@@ -20,7 +20,6 @@ from metainfer.predict.public.learner import forecast_with, learn
 from metainfer.predict.public.metrics import Quality, judge
 from metainfer.predict.public.replay import replay
 from metainfer.predict.public.tasks import Task
-from metainfer.predict.workload import Floats
 
 SEED = 0
 MODEL_FOLDS = 6
@@ -131,8 +130,3 @@ def _model_folds(table: Columns, folds: int) -> list[Column]:
     models = np.array(sorted(set(table["model"].tolist())))
     order = np.random.default_rng(SEED).permutation(len(models))
     return [np.isin(table["model"], models[order[fold::folds]]) for fold in range(min(folds, len(models)))]
-
-
-def regrets(verdicts: Sequence[Verdict]) -> tuple[Floats, Column]:
-    """Top-4 regret in percent, and the models."""
-    return np.array([100 * item.quality.top4_regret for item in verdicts]), np.array([item.quality.model for item in verdicts])
