@@ -1,11 +1,31 @@
-"""The runtimes of this image, by ONNX Runtime's provider name. A new vendor is one file and one line in ``_FACTORIES``."""
+"""The runtimes of this image, by ONNX Runtime's provider name. A new vendor is one file and one line in ``_FACTORIES``.
+
+Whatever loads a runtime comes through this package, so this is where the runtimes' reports to their makers are switched off.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 
 from metainfer_probe.backends.base import Backend, ProbeError
+
+
+def _keep_runtimes_from_reporting() -> None:
+    """No usage data leaves the user's cluster; and on a read-only root neither runtime complains about a file it cannot write.
+
+    onnxruntime (since 1.31 also on Linux) reads ``ORT_DISABLE_TELEMETRY`` when its library is loaded, before anything of its
+    interface can be called. ``import openvino`` sends an event through the package ``openvino_telemetry`` if that can be imported,
+    and has no switch; with ``None`` in its place the import fails and openvino takes its own stub.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    if "openvino_telemetry" not in sys.modules:
+        sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # Python's way to say: cannot be imported
+
+
+_keep_runtimes_from_reporting()
 
 
 def _onnxruntime(provider: str) -> Callable[[], Backend]:
