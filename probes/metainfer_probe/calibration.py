@@ -120,6 +120,8 @@ def numpy_type(name: str) -> np.dtype[np.generic]:
     """Numpy's type of an element type's name. Raises ProbeError ``InputsUnsupported`` for sequences, maps and the like."""
     if name == "string":
         return np.dtype(np.str_)
+    if not name.isalnum():
+        raise ProbeError("InputsUnsupported", f"the model takes {name[:100]}; only tensors can be fed, so it can be neither measured nor compared")
     try:
         if name in ("bfloat16", "int4", "uint4") or name.startswith("float8"):
             import ml_dtypes
@@ -128,7 +130,7 @@ def numpy_type(name: str) -> np.dtype[np.generic]:
             return extended
         return np.dtype(name)
     except (TypeError, AttributeError) as error:
-        raise ProbeError("InputsUnsupported", f"inputs of type {name} cannot be fed by this probe") from error
+        raise ProbeError("InputsUnsupported", f"inputs of type {name} cannot be fed: no array has it; put a Cast behind an fp32 input") from error
 
 
 def _shown(shape: tuple[int, ...]) -> str:

@@ -18,8 +18,8 @@ from metainfer_probe.dtypes import tensor_bytes
 def check_external_data(tensors: Iterable[TensorProto], folder: Path) -> tuple[str, ...]:
     """Locations of all external data, in name order.
 
-    Raises ProbeError ``ExternalDataAbsolute``, ``ExternalDataOutside``, ``ExternalDataSymlink``, ``ExternalDataMissing``
-    or ``ExternalDataTruncated``, each naming tensor and location.
+    Raises ProbeError ``ExternalDataAbsolute``, ``ExternalDataOutside``, ``ExternalDataSymlink``, ``ExternalDataMissing``,
+    ``ExternalDataTruncated`` or ``WeightSizeDiffers``, each naming tensor and location.
     """
     sizes: dict[str, int] = {}
     for tensor in tensors:
@@ -55,10 +55,14 @@ def _check_extent(tensor: TensorProto, entries: dict[str, str], file_bytes: int)
     elements = 1
     for size in tensor.dims:
         elements *= size
+    claimed = tensor_bytes(tensor.data_type, elements)
     try:
-        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or tensor_bytes(tensor.data_type, elements))
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or claimed)
     except ValueError:
         offset, length = -1, 0
+    if 0 <= length < claimed:
+        said = f"weight {tensor.name!r} claims {elements} elements, {claimed} bytes, and its external data is {length} bytes long"
+        raise ProbeError("WeightSizeDiffers", f"{said}; export the model again")
     if offset < 0 or length < 0 or offset + length > file_bytes:
         raise ProbeError(
             "ExternalDataTruncated",

@@ -17,6 +17,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from metainfer_probe.contract import TensorSpec
 from metainfer_probe.dtypes import element_name
 
+RANK_LIMIT = 64
+"""Numpy's own; runtimes stop earlier."""
 _CONSTANT_LIMIT_ELEMENTS = 4096
 """Shapes, axes and scalars are read as values; anything larger is a weight and is only counted."""
 
@@ -57,12 +59,13 @@ def true_inputs(model: ModelProto) -> tuple[ValueInfoProto, ...]:
 
 
 def spec(value: ValueInfoProto) -> TensorSpec:
-    """Name, element type and shape; free dimensions (symbolic, unnamed, or not positive) are -1."""
+    """Name, element type and shape; free dimensions (symbolic, unnamed, or not positive) are -1, a rank past every runtime's is none."""
     kind = value.type.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return TensorSpec(name=value.name[:512], dtype=_container_name(value.type)[:32], shape=None)
     tensor = value.type.tensor_type if kind == "tensor_type" else value.type.sparse_tensor_type
-    shape = tuple(_size(dimension) for dimension in tensor.shape.dim) if tensor.HasField("shape") else None
+    known = tensor.HasField("shape") and len(tensor.shape.dim) <= RANK_LIMIT
+    shape = tuple(_size(dimension) for dimension in tensor.shape.dim) if known else None
     return TensorSpec(name=value.name[:512], dtype=element_name(tensor.elem_type), shape=shape)
 
 
@@ -113,6 +116,11 @@ def small_value(tensor: TensorProto) -> tuple[int | float, ...] | None:
         return tuple(numpy_helper.to_array(tensor).ravel().tolist())
     except (ValueError, TypeError, KeyError):
         return None  # announces more elements than it holds: the runtime will refuse the file with its own words
+
+
+def spelt(name: object) -> str:
+    """A name as text: protobuf hands out bytes where it is none."""
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
 def attribute_value(node: NodeProto, name: str) -> object:

@@ -112,13 +112,19 @@ def _open_checking(model: ModelFile, backend: Backend) -> Session:
 
 def _find_attempt(model: ModelFile, session: Session) -> tuple[_Attempt, tuple[str, ...]]:
     """The first way to fill the inputs that runs, with a note about what did not."""
-    if any(spec.shape is None for spec in model.inputs):
-        raise ProbeError("InputsUnsupported", "an input has no declared rank; give accuracy.calibration with real requests")
+    for spec in model.inputs:
+        numpy_type(spec.dtype)  # refuses sequences, maps, optionals and types that no array can hold
+        if spec.shape is None:
+            said = f"input {spec.name[:100]!r} declares no rank, so no request can be generated"
+            raise ProbeError("InputRankUnknown", f"{said}; give accuracy.calibration with real requests, or export the model with shapes")
     first_problem = ""
     for attempt in _LADDER:
         try:
             _try(model, session, attempt)
         except ProbeError as error:
+            if error.reason == "InputsUnsupported":
+                types = ", ".join(sorted({spec.dtype for spec in model.inputs}))
+                raise ProbeError(error.reason, f"inputs of type {types[:100]}: {error.message}; put a Cast behind an input of another type") from error
             first_problem = first_problem or error.message
             continue
         if not first_problem:

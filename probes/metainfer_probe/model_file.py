@@ -22,6 +22,7 @@ from metainfer_probe.contract import ModelSource, Precision, TensorSpec
 from metainfer_probe.download import download
 from metainfer_probe.external_data import check_external_data
 from metainfer_probe.graph import dimension_names, iter_nodes, iter_tensors, spec, true_inputs
+from metainfer_probe.graph_faults import refuse_faulty_graph
 from metainfer_probe.not_onnx import explain_parse_failure, refuse_other_formats
 from metainfer_probe.static_facts import count_weights, find_baked_batch, longest_path, stored_precision
 from metainfer_probe.value_ranges import ValueRange, find_value_ranges
@@ -88,9 +89,19 @@ def fetch_model(source: ModelSource, volume: Path, workdir: Path) -> Path:
 def read_model(path: Path) -> ModelFile:
     """Parse a model file without its external data and state what it holds.
 
-    Raises ProbeError: the reasons of ``not_onnx`` and ``external_data``, ``OutOfMemory``, ``ModelTooLarge``.
+    Raises ProbeError: the reasons of ``not_onnx``, ``external_data`` and ``graph_faults``, ``OutOfMemory``, ``ModelTooLarge``,
+    ``GraphUnreadable``.
     """
     model = parse_model(path)
+    try:
+        refuse_faulty_graph(model)
+        return _describe(model, path)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # A stranger's file: what nobody thought of must not end as a fault of ours.
+        raise ProbeError("GraphUnreadable", f"model file {path.name} parses, but its graph makes no sense: {type(error).__name__}: {error}"[:512]) from error
+
+
+def _describe(model: ModelProto, path: Path) -> ModelFile:
     folder = path.parent
     external = check_external_data(iter_tensors(model), folder)
     weights = count_weights(model)
@@ -104,8 +115,8 @@ def read_model(path: Path) -> ModelFile:
         parameters=weights.elements,
         nodes=sum(1 for _ in iter_nodes(model)),
         depth=longest_path(model.graph),
-        ir_version=model.ir_version,
-        opset=opsets.get("ai.onnx", 0),
+        ir_version=max(0, model.ir_version),
+        opset=max(0, opsets.get("ai.onnx", 0)),
         opsets=opsets,
         architecture=network_kind(model),
         stored_precision=stored_precision(model),

@@ -7,17 +7,20 @@ reads what the file is. It must not import a runtime or a parser.
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from metainfer_probe.backends.base import ProbeError
+from metainfer_probe.wire import iter_fields, nested_graphs
 
 HEAD_BYTES = 4096
 """Enough for a pointer file (under 1 KiB by its specification) and for the first entry's name of an archive."""
 
 _LFS_PREFIX = b"version https://git-lfs.github.com/spec/"
-_GRAPH_FIELD, _IR_FIELD = 7, 1
+GRAPHS_IN_GRAPHS_LIMIT = 33
+"""Protobuf reads 100 messages inside each other; a graph inside a node's attribute is the third one further in."""
 _KNOWN_FIELDS = frozenset((1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26))
 """Field numbers of ``ModelProto`` (onnx.proto); 26 is its ``configuration``."""
 
@@ -46,7 +49,7 @@ def refuse_other_formats(path: Path) -> None:
         raise ProbeError("EmptyFile", f"model file {path.name} is empty")
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-    for find in (_find_pointer, _find_archive, _find_magic, _find_text):
+    for find in (_find_zeros, _find_pointer, _find_archive, _find_magic, _find_text):
         found = find(head)
         if found is not None:
             reason, what = found
@@ -54,54 +57,42 @@ def refuse_other_formats(path: Path) -> None:
 
 
 def explain_parse_failure(path: Path) -> ProbeError:
-    """Why the protobuf parser refused a file: ``Truncated`` when a field announces more bytes than the file has.
+    """Why the protobuf parser refused a file.
 
-    Walks the top-level fields of the wire format (tag, then varint, length or fixed width), skipping their content.
+    ``Truncated`` when a field announces more bytes than the file has, ``NestedTooDeeply`` when graphs inside graphs pass the
+    parser's limit, else ``NotOnnx``.
     """
     size = path.stat().st_size
-    with path.open("rb") as file:
-        position = 0
-        while position < size:
-            file.seek(position)
-            head = file.read(20)
-            try:
-                tag, used = _varint(head, 0)
-                skip, used = _field_length(head, tag & 7, used)
-            except IndexError:
-                return _truncated(path, size, position + 10) if position else _not_onnx(path, size)
-            if skip is None or tag >> 3 not in _KNOWN_FIELDS:
-                return _not_onnx(path, size)
-            if position + used + skip > size:
-                return _truncated(path, size, position + used + skip)
-            position += used + skip
-    return _not_onnx(path, size)
+    whole = 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        try:
+            for field in iter_fields(content, 0, size):
+                if field.number not in _KNOWN_FIELDS:
+                    return _not_onnx(path, size)
+                if field.end > size:
+                    return _truncated(path, size, field.end)
+                whole = field.end
+        except IndexError:
+            return _truncated(path, size, size + 1) if whole else _not_onnx(path, size)
+        except ValueError:
+            return _not_onnx(path, size)
+    depth = nested_graphs(path)
+    return _not_onnx(path, size) if depth <= GRAPHS_IN_GRAPHS_LIMIT else _nested_too_deeply(path, depth)
 
 
 def _truncated(path: Path, size: int, announced: int) -> ProbeError:
     return ProbeError("Truncated", f"model file {path.name} is cut off: {size} bytes are there, its own fields announce at least {announced}; upload it again")
 
 
+def _nested_too_deeply(path: Path, depth: int) -> ProbeError:
+    return ProbeError(
+        "NestedTooDeeply",
+        f"model file {path.name} nests graphs {depth} deep (branches inside branches), parsers read {GRAPHS_IN_GRAPHS_LIMIT}; export a flatter model",
+    )
+
+
 def _not_onnx(path: Path, size: int) -> ProbeError:
     return ProbeError("NotOnnx", f"model file {path.name} ({size} bytes) is not an ONNX model: the protobuf parser refuses it")
-
-
-def _varint(head: bytes, at: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = head[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not byte & 0x80 or shift > 63:
-            return value, at
-
-
-def _field_length(head: bytes, wire_type: int, used: int) -> tuple[int | None, int]:
-    """Bytes to skip after the ``used`` ones; None for wire types that ModelProto does not have."""
-    if wire_type == 0:
-        return 0, _varint(head, used)[1]
-    if wire_type == 2:
-        return _varint(head, used)
-    return None, used
 
 
 def _find_pointer(head: bytes) -> tuple[str, str] | None:
@@ -110,6 +101,10 @@ def _find_pointer(head: bytes) -> tuple[str, str] | None:
     size = re.search(rb"^size (\d{1,20})\s*$", head, re.MULTILINE)
     stands_for = f"{int(size.group(1)):,} bytes" if size else "an unknown number of bytes"
     return "GitLfsPointer", f"a Git-LFS pointer that stands for {stands_for}; run `git lfs pull` where it was copied from"
+
+
+def _find_zeros(head: bytes) -> tuple[str, str] | None:
+    return None if head.strip(b"\x00") else ("ZeroFilled", "zero bytes only, as a copy leaves them that was broken off; upload it again")
 
 
 def _find_archive(head: bytes) -> tuple[str, str] | None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, TensorProto, TensorShapeProto
 
-from metainfer_probe.contract import Precision
+from metainfer_probe.contract import INTEGER_LIMIT, Precision
 from metainfer_probe.dtypes import tensor_bytes
-from metainfer_probe.graph import iter_graphs, iter_nodes, iter_tensors, read_constants, true_inputs
+from metainfer_probe.graph import iter_graphs, iter_nodes, iter_tensors, read_constants, spelt, true_inputs
 
 _QUANTIZED_OPERATORS = frozenset(
     "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MatMulInteger ConvInteger QGemm QAttention "
@@ -46,11 +46,11 @@ def count_weights(model: ModelProto) -> Weights:
         constants = read_constants(graph)
         for node in graph.node:
             if node.op_type == "ConstantOfShape" and node.output[0] in constants.shapes:
-                count = math.prod(constants.shapes[node.output[0]])
+                count = max(0, math.prod(constants.shapes[node.output[0]]))
                 element_type = next((attribute.t.data_type for attribute in node.attribute if attribute.name == "value"), TensorProto.FLOAT)
                 elements += count
                 total += tensor_bytes(element_type, count)
-    return Weights(elements, total)
+    return Weights(min(elements, INTEGER_LIMIT), min(total, INTEGER_LIMIT))
 
 
 def weights_of_nodes(model: ModelProto) -> dict[str, int]:
@@ -102,7 +102,7 @@ def find_baked_batch(model: ModelProto) -> tuple[str, ...]:
         if node.op_type == "Reshape" and node.input[0] in from_input and len(node.input) > 1:
             target = constants.values.get(node.input[1], ())
             if len(target) > 1 and target[0] > 0 and -1 not in target:
-                found.append(node.name or f"{node.op_type} -> {node.output[0]}")
+                found.append(spelt(node.name or f"{node.op_type} -> {spelt(node.output[0])}"))
     return tuple(found[:_BAKED_LIMIT])
 
 

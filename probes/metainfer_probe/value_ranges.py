@@ -143,10 +143,10 @@ class _Walk:
         if constant is None and operator != "Div":
             constant, variable = self.constants.values.get(left), right
             operator = "SubFrom" if operator == "Sub" else operator
-        if not constant or (operator in ("Mul", "Div") and min(constant) <= 0):
+        if not constant or not all(map(math.isfinite, constant)) or (operator in ("Mul", "Div") and min(constant) <= 0):
             return None
         least, most = _INVERSES[operator](low, high, min(constant), max(constant))
-        return variable, math.ceil(least), math.floor(most)
+        return (variable, math.ceil(least), math.floor(most)) if math.isfinite(least) and math.isfinite(most) else None
 
 
 def find_value_ranges(model: ModelProto, inputs: tuple[str, ...]) -> dict[str, ValueRange]:

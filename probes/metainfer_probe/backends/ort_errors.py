@@ -51,13 +51,15 @@ def explain_load(error: Exception, path: Path) -> ProbeError:
 
 
 def explain_run(error: Exception) -> ProbeError:
-    """Why a run failed: ``InputOutOfRange``, ``InputShapeRefused``, ``OutOfMemory``, or ``NodeFailed`` naming node and operator."""
+    """Why a run failed: ``InputOutOfRange``, ``InputShapeRefused``, ``InputsUnsupported``, ``OutOfMemory``, or ``NodeFailed`` naming node and operator."""
     text = str(error)
     node = _NODE.search(text)
     where = f"node {node.group(2) or '(unnamed)'} ({node.group(1)}): " if node else ""
     said = _clean(text.split("Status Message:", 1)[-1], None)
     if any(sign in text for sign in _ALLOCATION):
         return ProbeError("OutOfMemory", f"{where}{said}")
+    if "can't be converted to MLDataType" in text:
+        return ProbeError("InputsUnsupported", "onnxruntime takes no arrays of a type that numpy lacks (bfloat16, 8-bit floats, 4 bits and less)")
     if "out of data bounds" in text or "out of bounds" in text or "out of range" in text:
         return ProbeError("InputOutOfRange", f"{where}{said}")
     if node:

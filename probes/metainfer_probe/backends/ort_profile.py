@@ -73,8 +73,14 @@ class StaticKnowledge:
 
 
 def read_profile(path: Path) -> list[list[NodeEvent]]:
-    """Node events, one list per run; without the first run where there are several."""
-    events = json.loads(path.read_text())
+    """Node events, one list per run; without the first run where there are several. None where a name spoils the file.
+
+    ONNX Runtime writes names as they stand in the model: bytes that are no text, line breaks, and quotes, past which nothing can be read.
+    """
+    try:
+        events = json.loads(path.read_text(errors="replace"), strict=False)
+    except ValueError:
+        return [[]]
     ends = sorted(event["ts"] + event["dur"] for event in events if event.get("name") == "model_run")
     nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
     runs: list[list[NodeEvent]] = [[] for _ in range(max(1, len(ends)))]
