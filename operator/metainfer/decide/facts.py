@@ -129,6 +129,19 @@ class ContainerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How a Deployment's own pods must spread over the values of a node label (topologySpreadConstraints, anti-affinity against itself)."""
+
+    topology_key: str
+    max_skew: int = 1
+    """How many more pods one value may have than the one with the fewest."""
+    min_domains: int = 1
+    """With fewer values than this the fewest counts as 0."""
+    one_per_domain: bool = False
+    """Anti-affinity: at most one pod for each value, whatever the others have."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodTemplateFacts:
     """What of a pod template restricts where and how it may run."""
 
@@ -144,6 +157,8 @@ class PodTemplateFacts:
     preferred_present: bool = False
     one_per_host: bool = False
     """Required anti-affinity against itself by hostname, or a host port."""
+    spreads: tuple[Spread, ...] = ()
+    """Those that the scheduler must keep (DoNotSchedule)."""
     runtime_class: str | None = None
     claims: tuple[str, ...] = ()
     """Names of PersistentVolumeClaims it mounts."""
@@ -191,6 +206,7 @@ class TargetFacts:
     status_replicas: int = 0
     progressing_reason: str = ""
     progressing_message: str = ""
+    created_at: datetime | None = None
     min_ready_seconds: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
     """The object on the wire, for exact pre-images only; rules read the typed fields."""
@@ -207,6 +223,8 @@ class ContainerState:
     exit_code: int | None = None
     termination_message: str = ""
     restarts: int = 0
+    started_at: datetime | None = None
+    """``state.running.startedAt``."""
     finished_at: datetime | None = None
     """``state.terminated.finishedAt``."""
 
@@ -245,6 +263,14 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """A Warning Event about an object."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobFacts:
     """One Job of ours, by its labels, with what its pods left behind."""
 
@@ -256,17 +282,24 @@ class JobFacts:
     created_at: datetime | None = None
     started_at: datetime | None = None
     suspended: bool = False
+    suspended_at: datetime | None = None
+    """Since when, by the Job controller's condition."""
+    suspended_by: str = ""
+    """Who holds it, as far as its labels and managed fields tell."""
     active: int = 0
     succeeded: int = 0
     failed: int = 0
     condition: str = ""
     """``Complete``, ``Failed`` or empty while it runs."""
     condition_reason: str = ""
+    """Of ``condition``, or of the failure that the controller is carrying out."""
     condition_message: str = ""
     finished_at: datetime | None = None
     """When ``condition`` became true."""
     deleting: bool = False
     pods: tuple[PodFacts, ...] = ()
+    told: Told | None = None
+    """Why no container runs; read only while none does."""
 
     @property
     def finished(self) -> bool:
@@ -306,6 +339,8 @@ class RuntimeClassFacts:
     name: str
     node_selector: Labels = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    overhead: Quantities = field(default_factory=dict)
+    """What the runtime takes for itself, beside the containers' requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +437,8 @@ class MeasuringLimits:
     image_bytes: int = 2 << 30
     """Space a node needs for the probe image when it has to be pulled."""
     priority_class: str = "meta-infer-probe"
+    job_user_id: int = 65_532
+    """User and group of measuring containers, ``nonroot`` of the usual minimal images; 0 = left to the image and the cluster's policy."""
     bench_window_seconds: float = 1.5
     bench_rounds: int = 7
     profile_budget_seconds: float = 120.0
@@ -426,6 +463,8 @@ class PoolSnapshot:
     results: tuple[ProbeResult, ...]
     """Finished probes that are not yet in a portrait."""
     limits: MeasuringLimits
+    store_problem: str = ""
+    """Why the sample store is away; empty = it is not."""
     learned: LearnedState = field(default_factory=LearnedState)
     """Of the predictor that ranks now."""
 
@@ -443,7 +482,7 @@ class AdaptationSnapshot:
     """Those that the target's envFrom names; None = it does not exist."""
     runtime_class: RuntimeClassFacts | None
     claim_terms: Mapping[str, tuple[NodeTerm, ...] | None]
-    """Node affinity of the volume behind each claim of the target; None = anywhere."""
+    """Node affinity of the volume behind each claim of the target, and the model's; None = anywhere."""
     pools: tuple[PoolFacts, ...]
     """All pools."""
     nodes: tuple[NodeFacts, ...]
@@ -460,3 +499,9 @@ class AdaptationSnapshot:
     """Benchmarks of the same model file in other runs, oldest first."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """What could not be read, ``Kind name`` -> the API server's words (a ConfigMap in here is missing from ``config_maps``)."""
+    absent_claims: frozenset[str] = frozenset()
+    """Those of the target's and the model's claims that do not exist."""
+    store_problem: str = ""
+    """Why the sample store is away; empty = it is not."""
+    decision_recorded: bool | None = None
+    """Whether the store has the decision in the status, or will get it; None = no decision, or nobody knows."""

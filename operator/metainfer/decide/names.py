@@ -17,8 +17,12 @@ ADAPTATION_UID_LABEL: Final = f"{GROUP}/adaptation-uid"
 RUN_LABEL: Final = f"{GROUP}/run"
 NODE_ANNOTATION: Final = f"{GROUP}/node"
 POOL_ANNOTATION: Final = f"{GROUP}/pool"
+CARD_ANNOTATION: Final = f"{GROUP}/card"
+"""On a probe Job: identity of the card that it was started for."""
 CANDIDATE_ANNOTATION: Final = f"{GROUP}/candidate"
 ADAPTATION_ANNOTATION: Final = f"{GROUP}/adaptation"
+RESOURCES_ANNOTATION: Final = f"{GROUP}/resources"
+"""Of a measuring Job: requests and limits that its container was given, so that a webhook's change is noticed."""
 LABEL_VALUE_LIMIT = 63
 
 
@@ -48,3 +52,8 @@ def canonical_json(document: Mapping[str, Any]) -> str:
 def candidate_json(candidate: Candidate) -> str:
     """A candidate as it travels in a Job's annotation."""
     return canonical_json({"pool": candidate.pool, "family": candidate.family, "config": candidate.config.model_dump()})
+
+
+def claim_of(uri: str) -> str | None:
+    """The PersistentVolumeClaim that a pvc:// address names; None for any other."""
+    return uri.removeprefix("pvc://").partition("/")[0] if uri.startswith("pvc://") else None

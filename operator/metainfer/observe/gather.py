@@ -1,13 +1,12 @@
 """One frozen snapshot per pass: from the cache, the store, and the few objects that are read fresh from the API server.
 
 The target is always read fresh, because what is decided from it is written back. What may not be read (Forbidden) becomes a fact in the
-snapshot, and a store that does not answer leaves the results that are still in their Jobs; everything else that fails, fails the
-pass. Judges nothing, writes nothing.
+snapshot; everything else that fails, fails the pass. Judges nothing, writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -30,15 +29,16 @@ from metainfer.decide.facts import (
     TargetFacts,
 )  # fmt: skip
 from metainfer.decide.families import assign_nodes
-from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL
+from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL, claim_of
 from metainfer.kube.errors import Forbidden, NotFound
 from metainfer.kube.kinds import CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, RUNTIME_CLASS, Kind
+from metainfer.observe.leftovers import LeftoverGatherer, LeftoverReader
 from metainfer.observe.pods import project_terms
-from metainfer.observe.projections import project_runtime_class, project_target
-from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, read_result
+from metainfer.observe.projections import ProjectionError, project_runtime_class, project_target
+from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, find_lost_nodes, read_result
+from metainfer.observe.told import tell
 from metainfer.observe.view import ClusterView
 
-T = TypeVar("T")
 ResultT = TypeVar("ResultT", ProfileResult, RunResult)
 Clock = Callable[[], datetime]
 
@@ -47,16 +47,24 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class ClusterReader(RemainsReader, Protocol):
-    """Fresh reads of single objects, besides those that results need; ``KubeClient`` has them."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> dict[str, Any]:
-        """One object; raises NotFound or Forbidden."""
-        ...
+class ClusterReader(RemainsReader, LeftoverReader, Protocol):
+    """Fresh reads, besides those that results need; ``KubeClient`` has them."""
 
 
 class ResultStore(Protocol):
-    """What was recorded before. Every method raises ConnectionError when the store does not answer."""
+    """What was recorded before; while the store is away, what this process knows of it.
+
+    The question that finds it away raises ConnectionError: a pass rests on the one or on the other, never on both.
+    """
+
+    @property
+    def problem(self) -> str:
+        """Why the store is away; empty = it is not."""
+        ...
+
+    async def has_decision(self, adaptation_uid: str, decision_id: str) -> bool | None:
+        """Whether a decision is recorded, or waits for it; None = nobody knows before the store is back."""
+        ...
 
     async def known_jobs(self, job_uids: Collection[str]) -> frozenset[str]:
         """Which of these Jobs' results are recorded."""
@@ -81,8 +89,6 @@ class GatheredPool:
 
     snapshot: PoolSnapshot
     fresh: tuple[ProbeResult, ...]
-    store_problem: str = ""
-    """Why the store did not answer; then nothing is known to be recorded and ``fresh`` holds all that is still in its Jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,6 @@ class GatheredAdaptation:
 
     snapshot: AdaptationSnapshot
     fresh: tuple[ProfileResult | RunResult, ...]
-    store_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,6 @@ class _Ended:
 
     known: frozenset[str]
     fresh: tuple[AnyResult, ...]
-    store_problem: str = ""
 
 
 @dataclass(slots=True)
@@ -110,10 +114,11 @@ class _Surroundings:
     unread: dict[str, str] = field(default_factory=dict)
     config_maps: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     claim_terms: dict[str, tuple[NodeTerm, ...] | None] = field(default_factory=dict)
+    absent_claims: set[str] = field(default_factory=set)
     runtime_class: RuntimeClassFacts | None = None
 
 
-class Gatherer:
+class Gatherer(LeftoverGatherer):
     """Builds snapshots. Stateless: two passes share nothing but the cache behind ``view``."""
 
     def __init__(
@@ -125,8 +130,7 @@ class Gatherer:
         *,
         clock: Clock = _utc_now,
     ) -> None:
-        self._view = view
-        self._reader = reader
+        super().__init__(view, reader)
         self._store = store
         self._limits = limits
         self._clock = clock
@@ -139,14 +143,15 @@ class Gatherer:
         pools, nodes, portraits = self._view.pools(), self._view.nodes(), self._view.portraits()
         jobs = _jobs_of_pool(pool, pools, nodes, self._view.jobs())
         # Results count only from where nobody but us creates Jobs.
-        own = [job for job in jobs if _is_probe_of(job, name) and job.namespace == self._limits.operator_namespace]
+        mine = [job for job in jobs if _is_probe_of(job, name) and job.namespace == self._limits.operator_namespace]
+        jobs, own = await tell(jobs, mine, self._reader, self._clock())
         ended = await self._read_ended(own, nodes)
         fresh = tuple(item for item in ended.fresh if isinstance(item, ProbeResult))
-        recorded, problem = await self._ask(self._store.find_probes(ended.known), ()) if ended.known else ((), "")
+        recorded = await self._store.find_probes(ended.known) if ended.known else ()
         in_portrait = {portrait.status.probe_job for portrait in portraits.values()}
         results = tuple(sorted((item for item in (*recorded, *fresh) if item.job not in in_portrait), key=lambda item: item.finished_at))
-        snapshot = PoolSnapshot(pool, pools, nodes, self._view.card_pods(), portraits, jobs, results, self._limits)
-        return GatheredPool(snapshot, fresh, ended.store_problem or problem)
+        snapshot = PoolSnapshot(pool, pools, nodes, self._view.card_pods(), portraits, jobs, results, self._limits, self._store.problem)
+        return GatheredPool(snapshot, fresh)
 
     async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:
         """All facts for one pass over an adaptation, its target read fresh; None when it is gone. Raises ApiError."""
@@ -156,9 +161,11 @@ class Gatherer:
         around = _Surroundings()
         target = await self._read_target(adaptation, around)
         nodes, jobs = self._view.nodes(), self._view.jobs()
-        own = [job for job in jobs if job.labels.get(ADAPTATION_UID_LABEL) == adaptation.uid and job.namespace == namespace]
+        mine = [job for job in jobs if job.labels.get(ADAPTATION_UID_LABEL) == adaptation.uid and job.namespace == namespace]
+        jobs, own = await tell(jobs, mine, self._reader, self._clock())
         ended = await self._read_ended(own, nodes)
-        profile, runs, problem = await self._find_results(adaptation, ended)
+        profile, runs = await self._find_results(adaptation, ended)
+        decided = adaptation.status.recommendation
         snapshot = AdaptationSnapshot(
             adaptation=adaptation,
             peers=tuple(item for item in self._view.adaptations(namespace) if item.uid != adaptation.uid),
@@ -176,50 +183,48 @@ class Gatherer:
             runs=runs,
             limits=self._limits,
             unread=around.unread,
+            absent_claims=frozenset(around.absent_claims),
+            store_problem=self._store.problem,
+            decision_recorded=await self._store.has_decision(adaptation.uid, decided.decision_id) if decided is not None else None,
         )
         fresh = tuple(item for item in ended.fresh if not isinstance(item, ProbeResult))
-        return GatheredAdaptation(snapshot, fresh, ended.store_problem or problem)
+        return GatheredAdaptation(snapshot, fresh)
 
     async def _read_ended(self, jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> _Ended:
-        moment = Moment(self._clock(), self._limits.job_start_seconds, _lost_nodes(jobs, nodes))
+        moment = Moment(self._clock(), self._limits.job_start_seconds, find_lost_nodes(jobs, nodes))
         endings: list[tuple[JobFacts, Ending]] = [(job, ending) for job in jobs if (ending := find_ending(job, moment)) is not None]
-        known, problem = await self._ask(self._store.known_jobs([job.uid for job, _ in endings]), frozenset[str]())
-        results = [
-            # Without the store the same Jobs are read in every pass: then the summary has to do.
-            await read_result(job, ending, self._reader, detail=not problem)
-            for job, ending in endings
-            if job.uid not in known
-        ]
-        return _Ended(known, tuple(item for item in results if item is not None), problem)
+        known = await self._store.known_jobs([job.uid for job, _ in endings])
+        results = [await read_result(job, ending, self._reader) for job, ending in endings if job.uid not in known]
+        return _Ended(known, tuple(item for item in results if item is not None))
 
-    async def _find_results(self, adaptation: AdaptationFacts, ended: _Ended) -> tuple[ProfileResult | None, tuple[RunResult, ...], str]:
+    async def _find_results(self, adaptation: AdaptationFacts, ended: _Ended) -> tuple[ProfileResult | None, tuple[RunResult, ...]]:
         run = adaptation.status.run
         if run is None:
-            return None, (), ""
-        stored_profile, problem = await self._ask(self._store.find_profile(adaptation.uid, run.id), None)
-        stored_runs, _ = await self._ask(self._store.find_runs(adaptation.uid, run.id), ())
+            return None, ()
+        stored_profile = await self._store.find_profile(adaptation.uid, run.id)
+        if stored_profile is None and run.profile_run:
+            stored_profile = await self._store.find_profile(adaptation.uid, run.profile_run)
+        stored_runs = await self._store.find_runs(adaptation.uid, run.id)
         profiles = [*([stored_profile] if stored_profile else []), *(item for item in ended.fresh if isinstance(item, ProfileResult) and item.run_id == run.id)]
         runs = [*stored_runs, *(item for item in ended.fresh if isinstance(item, RunResult) and item.run_id == run.id)]
-        return (_oldest_first(profiles) or (None,))[-1], _oldest_first(runs), problem
-
-    async def _ask(self, question: Awaitable[T], otherwise: T) -> tuple[T, str]:
-        """The store's answer, or ``otherwise`` and why there is none."""
-        try:
-            return await question, ""
-        except ConnectionError as error:
-            return otherwise, str(error)
+        return (_oldest_first(profiles) or (None,))[-1], _oldest_first(runs)
 
     async def _read_target(self, adaptation: AdaptationFacts, around: _Surroundings) -> TargetFacts | None:
         reference, namespace = adaptation.spec.target_ref, adaptation.namespace
         raw = await self._read(DEPLOYMENT, reference.name, namespace, around)
         if raw is None:
             return None
-        target = project_target(raw)
+        try:
+            target = project_target(raw)
+        except ProjectionError as error:
+            around.unread[_label(DEPLOYMENT, reference.name)] = error.message
+            return None
         for name in _named_config_maps(target.template, reference.container):
             found = await self._read(CONFIG_MAP, name, namespace, around)
             if found is not None or _label(CONFIG_MAP, name) not in around.unread:
                 around.config_maps[name] = (found.get("data") or {}) if found is not None else None
-        for claim in target.template.claims:
+        model = claim_of(adaptation.spec.model.uri)
+        for claim in dict.fromkeys((*target.template.claims, *([model] if model is not None else []))):
             around.claim_terms[claim] = await self._read_claim_terms(claim, namespace, around)
         if target.template.runtime_class:
             found = await self._read(RUNTIME_CLASS, target.template.runtime_class, None, around)
@@ -229,6 +234,8 @@ class Gatherer:
     async def _read_claim_terms(self, claim: str, namespace: str, around: _Surroundings) -> tuple[NodeTerm, ...] | None:
         """Where the claim's volume can be mounted; None = anywhere, or not known (not bound yet, or not readable)."""
         found = await self._read(PERSISTENT_VOLUME_CLAIM, claim, namespace, around)
+        if found is None and _label(PERSISTENT_VOLUME_CLAIM, claim) not in around.unread:
+            around.absent_claims.add(claim)
         volume = ((found or {}).get("spec") or {}).get("volumeName")
         if not volume:
             return None
@@ -244,13 +251,6 @@ class Gatherer:
         except Forbidden as error:
             around.unread[_label(kind, name)] = error.message
             return None
-
-
-def _lost_nodes(jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> frozenset[str]:
-    """Nodes of Jobs that are gone, or whose kubelet is silent. One that says itself that it is not Ready is restarting, and its pods go on."""
-    heard = {node.name for node in nodes if node.conditions.get("Ready") != "Unknown"}
-    named = {pod.node for job in jobs for pod in job.pods if pod.node} | {job.annotations.get(NODE_ANNOTATION, "") for job in jobs}
-    return frozenset(named - heard - {""})
 
 
 def _pods_of(view: ClusterView, target: TargetFacts) -> tuple[PodFacts, ...]:
@@ -275,7 +275,8 @@ def _is_probe_of(job: JobFacts, pool: str) -> bool:
 
 def _jobs_of_pool(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts], jobs: Sequence[JobFacts]) -> tuple[JobFacts, ...]:
     """Jobs that say they belong to the pool, and whatever else measures on its nodes."""
-    members = assign_nodes(pool, pools, nodes).keys()
+    named = {name for job in jobs for name in (job.annotations.get(NODE_ANNOTATION), *(pod.node for pod in job.pods))}
+    members = assign_nodes(pool, pools, [node for node in nodes if node.name in named]).keys()
     return tuple(
         job
         for job in jobs

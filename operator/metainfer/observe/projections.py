@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
+from metainfer.api.v1alpha1.common import FIELD_MANAGER
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
 from metainfer.decide.facts import (
     AdaptationFacts,
     JobFacts,
-    ManagedFields,
     NodeFacts,
     PodFacts,
     PoolFacts,
@@ -29,6 +29,7 @@ from metainfer.decide.facts import (
     Taint,
     TargetFacts,
 )  # fmt: skip
+from metainfer.decide.ownership import read_managed
 from metainfer.observe import pods
 from metainfer.observe.pods import controller_of, parse_time, project_template, project_tolerations
 from metainfer.observe.quantities import parse_quantities, resolve_share
@@ -41,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 """Creation time of an object that has none: only objects that were never stored."""
+_QUEUE_KEYS = ("queue-name", "queue")
+"""Last parts of the labels and annotations by which queue systems know their Jobs: kueue.x-k8s.io/queue-name, scheduling.volcano.sh/queue-name, ..."""
 _VOLATILE_LABELS = (".timestamp",)
 """Labels that labellers rewrite at each of their restarts: nvidia.com/gfd.timestamp, amd.com/hfd.timestamp and the like."""
 
@@ -119,7 +122,7 @@ def project_job(raw: Raw) -> JobFacts:
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     holding = {item["type"]: item for item in status.get("conditions") or () if item.get("status") == "True"}
     condition = next((kind for kind in ("Complete", "Failed") if kind in holding), "")
-    words = holding.get(condition, {})
+    words = holding.get(condition) or holding.get("FailureTarget") or {}
     return JobFacts(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -129,15 +132,28 @@ def project_job(raw: Raw) -> JobFacts:
         created_at=parse_time(metadata.get("creationTimestamp")),
         started_at=parse_time(status.get("startTime")),
         suspended=bool(spec.get("suspend")),
+        suspended_at=parse_time(holding.get("Suspended", {}).get("lastTransitionTime")),
+        suspended_by=_suspended_by(metadata) if spec.get("suspend") else "",
         active=int(status.get("active", 0)),
         succeeded=int(status.get("succeeded", 0)),
         failed=int(status.get("failed", 0)),
         condition=condition,
         condition_reason=words.get("reason", ""),
         condition_message=words.get("message", ""),
-        finished_at=parse_time(words.get("lastTransitionTime")),
+        finished_at=parse_time(words.get("lastTransitionTime")) if condition else None,
         deleting="deletionTimestamp" in metadata,
     )
+
+
+def _suspended_by(metadata: Raw) -> str:
+    """Who holds a Job back: the queue that its labels or annotations name, else the manager that set the field."""
+    for key, value in {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}.items():
+        domain, _, name = key.rpartition("/")
+        if name in _QUEUE_KEYS and domain and value:
+            return f"queue {value} of {domain}"
+    managers = [item.get("manager", "") for item in metadata.get("managedFields") or () if "f:suspend" in ((item.get("fieldsV1") or {}).get("f:spec") or {})]
+    others = [manager for manager in managers if manager and manager != FIELD_MANAGER]
+    return others[-1] if others else ""
 
 
 @_typed("Deployment")
@@ -164,13 +180,14 @@ def project_target(raw: Raw) -> TargetFacts:
         match_labels=(spec.get("selector") or {}).get("matchLabels") or {},
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
-        managed=tuple(_project_managed(item) for item in metadata.get("managedFields") or ()),
+        managed=read_managed(raw),
         observed_generation=int(status.get("observedGeneration", 0)),
         updated_replicas=int(status.get("updatedReplicas", 0)),
         available_replicas=int(status.get("availableReplicas", 0)),
         status_replicas=int(status.get("replicas", 0)),
         progressing_reason=progressing.get("reason", ""),
         progressing_message=progressing.get("message", ""),
+        created_at=parse_time(metadata.get("creationTimestamp")),
         min_ready_seconds=int(spec.get("minReadySeconds") or 0),
         raw=raw,
     )
@@ -188,10 +205,6 @@ def _resolve_rollout(spec: Raw, replicas: int) -> tuple[int, int]:
         # Both rounded to nothing would never move: the controller lets one go.
         unavailable = 1
     return surge, min(unavailable, replicas)
-
-
-def _project_managed(raw: Raw) -> ManagedFields:
-    return ManagedFields(raw.get("manager", ""), raw.get("operation", ""), raw.get("fieldsV1") or {}, raw.get("subresource", ""), raw.get("time") or "")
 
 
 @_typed("AcceleratorPool")
@@ -245,7 +258,8 @@ def project_portrait(raw: Raw) -> Portrait:
 def project_runtime_class(raw: Raw) -> RuntimeClassFacts:
     """What a RuntimeClass adds to its pods."""
     scheduling = raw.get("scheduling") or {}
-    return RuntimeClassFacts(raw["metadata"]["name"], scheduling.get("nodeSelector") or {}, project_tolerations(scheduling.get("tolerations")))
+    overhead = parse_quantities((raw.get("overhead") or {}).get("podFixed"))
+    return RuntimeClassFacts(raw["metadata"]["name"], scheduling.get("nodeSelector") or {}, project_tolerations(scheduling.get("tolerations")), overhead)
 
 
 def _read_status(model: type[_M], raw: Raw) -> _M:

@@ -8,18 +8,20 @@ from a result.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from metainfer.decide.facts import Candidate, ContainerState, JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult
-from metainfer.decide.names import CANDIDATE_ANNOTATION, NODE_ANNOTATION, PURPOSE_LABEL, RUN_LABEL
+from metainfer.decide.facts import Candidate, ContainerState, JobFacts, NodeFacts, PodFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.names import CANDIDATE_ANNOTATION, NODE_ANNOTATION, PURPOSE_LABEL, RESOURCES_ANNOTATION, RUN_LABEL
+from metainfer.decide.waiting import PATIENCE_SECONDS, find_waiting
 from metainfer.kube.errors import ApiError
-from metainfer.kube.kinds import EVENT, Kind
-from metainfer.observe.failures import PROBE_CONTAINER, Remains, find_failure
+from metainfer.observe.failures import PROBE_CONTAINER, SUSPENDED_SECONDS, Remains, find_failure, find_interruption
+from metainfer.observe.quantities import parse_quantities
+from metainfer.observe.told import EventReader, read_told
 from metainfer_probe.contract import (
     DETAIL_LIMIT_BYTES,
     SUMMARY_LIMIT_BYTES,
@@ -44,17 +46,15 @@ CUT = "…"
 SHORTEST_END = 32
 """Characters that the probe keeps at least of a long path."""
 REPORT_TOO_LARGE = "ReportTooLarge"
+TERMINATED = "Terminated"
+"""What the probe reports when it was ended from outside: it cannot know why."""
 
 
-class RemainsReader(Protocol):
+class RemainsReader(EventReader, Protocol):
     """The two reads that a result may need; ``KubeClient`` has them."""
 
     async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a container's log."""
-        ...
-
-    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
-        """Objects of a kind, and the version of the list."""
         ...
 
 
@@ -78,26 +78,42 @@ class Ending:
     remains: Remains | None = None
 
 
+def find_lost_nodes(jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> frozenset[str]:
+    """Nodes of Jobs that are gone, or whose kubelet is silent. One that says itself that it is not Ready is restarting, and its pods go on."""
+    heard = {node.name for node in nodes if node.conditions.get("Ready") != "Unknown"}
+    named = {pod.node for job in jobs for pod in job.pods if pod.node} | {job.annotations.get(NODE_ANNOTATION, "") for job in jobs}
+    return frozenset(named - heard - {""})
+
+
 def find_ending(job: JobFacts, moment: Moment) -> Ending | None:
     """How the Job ended, or None while it may still report. Pure.
 
-    Ended is: the probe container terminated; its pod failed; the Job controller gave up; its node is lost; or nothing was started
-    within the allowance. A Job that a queue has suspended has not begun, however long it waits.
+    Ended is: the probe container terminated; its pod failed; the Job controller gave up; its node is lost; nothing was started
+    within the allowance, or ever will be; or a queue has held it for too long. A suspended Job has not begun.
     """
     pod = _telling_pod(job)
     state = _probe_state(pod)
-    remains = Remains(job, pod, state, moment.lost_nodes)
+    remains = Remains(job, pod, state, moment.lost_nodes, altered=find_altered(job, pod))
     if state is not None and state.exit_code is not None:
-        finished_at = state.finished_at or job.finished_at or moment.now
-        try:
-            return Ending(finished_at, pod, report=_decode(job, state))
-        except ReportError as error:
-            return Ending(finished_at, pod, remains=replace(remains, report_error=error))
+        return _reported(state, remains, job.finished_at or moment.now)
     failed = pod is not None and pod.phase in ("Failed", "Succeeded")
     lost = pod is not None and pod.node in moment.lost_nodes
-    if job.finished or failed or lost or _waits_too_long(job, pod, moment):
+    if job.finished or failed or lost or _is_hopeless(job) or _waits_too_long(job, pod, moment):
         return Ending(job.finished_at or moment.now, pod, remains=remains)
     return None
+
+
+def _reported(state: ContainerState, remains: Remains, finished_at: datetime) -> Ending:
+    """What an ended container left, if it can be believed and is worth more than what the cluster says."""
+    finished_at = state.finished_at or finished_at
+    try:
+        report = _decode(remains.job, state)
+    except ReportError as error:
+        return Ending(finished_at, remains.pod, remains=replace(remains, report_error=error))
+    interrupted = report.failure is not None and report.failure.reason == TERMINATED and find_interruption(remains) is not None
+    if remains.altered or interrupted:
+        return Ending(finished_at, remains.pod, remains=remains)
+    return Ending(finished_at, remains.pod, report=report)
 
 
 def _telling_pod(job: JobFacts) -> PodFacts | None:
@@ -114,14 +130,50 @@ def _probe_state(pod: PodFacts | None) -> ContainerState | None:
     return next((state for state in pod.states if state.name == PROBE_CONTAINER), None) if pod is not None else None
 
 
+def _is_hopeless(job: JobFacts) -> bool:
+    """Whether an admission rule refuses the Job's pod: the Job controller asks again in vain until the deadline."""
+    waiting = find_waiting(job, job.created_at + timedelta(seconds=PATIENCE_SECONDS)) if job.created_at is not None else None
+    return waiting is not None and waiting.reason == "PodRefused"
+
+
 def _waits_too_long(job: JobFacts, pod: PodFacts | None, moment: Moment) -> bool:
     since = job.started_at or job.created_at  # a queue that lets a Job go sets startTime anew
-    if job.suspended or since is None or (pod is not None and pod.phase != "Pending"):
+    allowed_seconds = moment.start_seconds
+    if job.suspended:
+        since, allowed_seconds = job.suspended_at or job.created_at, SUSPENDED_SECONDS
+    if since is None or (pod is not None and pod.phase != "Pending"):
         return False
-    return (moment.now - since).total_seconds() > moment.start_seconds
+    return (moment.now - since).total_seconds() > allowed_seconds
+
+
+def find_altered(job: JobFacts, pod: PodFacts | None) -> str:
+    """What of the probe container's resources is not as it was asked for, in words; empty when all is (or nobody knows). Pure.
+
+    Only what was asked for is compared: defaults of a LimitRange reach the target's own pods in the same way.
+    """
+    container = next((item for item in pod.containers if item.name == PROBE_CONTAINER), None) if pod is not None else None
+    try:
+        asked: dict[str, dict[str, str]] = json.loads(job.annotations[RESOURCES_ANNOTATION])
+        wanted = {kind: parse_quantities(asked.get(kind)) for kind in ("requests", "limits")}
+    except (KeyError, ValueError, AttributeError):
+        return ""
+    if container is None:
+        return ""
+    have = {"requests": container.requests, "limits": container.limits}
+    changed = [(f"{kind}.{name}", amount, have[kind].get(name)) for kind, amounts in wanted.items() for name, amount in amounts.items()]
+    return ", ".join(f"{what} {_amount(what, got)} in place of {_amount(what, amount)}" for what, amount, got in changed if got != amount)
+
+
+def _amount(what: str, quantity: int | None) -> str:
+    if quantity is None:
+        return "none"
+    return f"{quantity}m" if what.endswith(".cpu") else str(quantity)
 
 
 def _decode(job: JobFacts, state: ContainerState) -> Report:
+    if state.exit_code and state.termination_message.strip() and not state.termination_message.lstrip().startswith("{"):
+        # The kubelet fills in the end of the log where a failed container left no message of its own.
+        raise ReportError("ReportMissing", "the container left no report")
     report = decode_summary(state.termination_message)
     purpose = job.labels.get(PURPOSE_LABEL, "")
     if report.kind != REPORT_KINDS.get(purpose):
@@ -139,8 +191,8 @@ async def read_result(job: JobFacts, ending: Ending, reader: RemainsReader, *, d
         report = await _enrich(report, ending.pod, reader)
     if ending.remains is not None:
         remains = ending.remains
-        if remains.pod is None:
-            remains = replace(remains, refusal=await _read_refusal(job, reader))
+        if remains.pod is None and job.told is None:
+            remains = replace(remains, job=replace(job, told=await read_told(job.namespace, job.uid, reader)))
         failure = find_failure(remains)
     return _build_result(job, ending.finished_at, report, failure)
 
@@ -171,16 +223,6 @@ def _is_part_of(part: Any, whole: Any) -> bool:
     if isinstance(part, str) and isinstance(whole, str):
         return part == whole or (part.endswith(CUT) and whole.startswith(part[:-1])) or (len(part) >= SHORTEST_END and whole.endswith(part))
     return bool(part == whole)
-
-
-async def _read_refusal(job: JobFacts, reader: RemainsReader) -> str:
-    """The newest words of the Job controller about a pod that it could not create."""
-    try:
-        events, _ = await reader.list(EVENT, namespace=job.namespace, field_selector=f"involvedObject.uid={job.uid},reason=FailedCreate")
-    except ApiError:
-        return ""
-    latest = max(events, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default={})
-    return str(latest.get("message") or "")
 
 
 def _build_result(job: JobFacts, finished_at: datetime, report: Report | None, failure: Failure | None) -> AnyResult | None:

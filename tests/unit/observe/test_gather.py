@@ -30,7 +30,6 @@ from metainfer.decide.facts import (
 from metainfer.kube.errors import ApiError, Forbidden, NotFound, ServerUnavailable
 from metainfer.kube.kinds import Kind
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool, Gatherer
-from metainfer_probe.contract import encode_line
 
 LIMITS = MeasuringLimits(operator_namespace="operator", probe_image="probe:1")
 FAMILY = {FAMILY_LABEL_OF_VENDOR: "ort-cpu"}
@@ -106,13 +105,20 @@ class Server:
 
 @dataclass
 class Store:
-    """What was recorded before; ``down`` makes it unreachable."""
+    """What was recorded before. ``problem``: it is away, and this is what is remembered of it; ``down``: the next question finds that out."""
 
     known: frozenset[str] = frozenset()
     probes: tuple[ProbeResult, ...] = ()
     profile: ProfileResult | None = None
     runs: tuple[RunResult, ...] = ()
+    decisions: frozenset[str] = frozenset()
+    problem: str = ""
     down: bool = False
+
+    async def has_decision(self, adaptation_uid: str, decision_id: str) -> bool | None:
+        self._answer()
+        known = adaptation_uid == "uid-ocr" and decision_id in self.decisions
+        return known or (None if self.problem else False)
 
     async def known_jobs(self, job_uids: Collection[str]) -> frozenset[str]:
         self._answer()
@@ -164,7 +170,7 @@ async def test_a_finished_probe_is_a_fresh_result_and_in_the_snapshot() -> None:
     gathered = await gather_pool(View(own_jobs=(make_probe_job(),)))
     assert [item.job for item in gathered.fresh] == ["probe-node-1"]
     assert gathered.snapshot.results == gathered.fresh
-    assert gathered.store_problem == ""
+    assert gathered.snapshot.store_problem == ""
     assert (gathered.snapshot.limits, gathered.snapshot.pool.name) == (LIMITS, "lab")
 
 
@@ -228,12 +234,17 @@ async def test_a_probe_fails_with_its_node_when_nobody_can_report_any_more(nodes
 
 
 async def test_without_the_store_all_that_is_still_in_jobs_is_decided_on_and_nothing_is_lost() -> None:
-    """The problem is named; logs are left alone because the same Jobs are read in every pass."""
-    server = Server(log=encode_line(make_report("probe", detail={"more": 1})))
-    gathered = await gather_pool(View(own_jobs=(make_probe_job(),)), server, Store(down=True))
-    assert (gathered.store_problem, server.logs_read) == ("the disk is gone", 0)
+    """What is not remembered is read from its Job, and the snapshot says why."""
+    gathered = await gather_pool(View(own_jobs=(make_probe_job(),)), store=Store(problem="the disk is gone"))
+    assert gathered.snapshot.store_problem == "the disk is gone"
     assert [item.job for item in gathered.fresh] == ["probe-node-1"]
     assert gathered.snapshot.results == gathered.fresh
+
+
+async def test_the_pass_that_finds_the_store_away_is_given_up() -> None:
+    """Some answers from the store and some from memory would make a picture that never was."""
+    with pytest.raises(ConnectionError, match="the disk is gone"):
+        await gather_pool(View(own_jobs=(make_probe_job(),)), store=Store(down=True))
 
 
 # --- Adaptations -----------------------------------------------------------------------------------------------------
@@ -287,7 +298,7 @@ async def test_config_maps_are_those_that_the_targets_container_names() -> None:
     )
     gathered = await gather(View(own_adaptations=(make_ocr(container="server"),)), server)
     assert gathered.snapshot.config_maps == {"site": {"BATCH": "16"}, "absent": None, "single": {"a": "1"}}
-    assert {kind for kind, _, _ in server.reads} == {"Deployment", "ConfigMap"}
+    assert {kind for kind, _, _ in server.reads} == {"Deployment", "ConfigMap", "PersistentVolumeClaim"}
     assert {namespace for _, _, namespace in server.reads} == {"models"}
 
 
@@ -308,6 +319,31 @@ async def test_a_target_that_may_not_be_read_is_a_fact_too() -> None:
     assert (gathered.snapshot.target, gathered.snapshot.unread) == (None, {"Deployment ocr": "no"})
 
 
+async def test_a_target_that_cannot_be_understood_is_a_fact_as_well() -> None:
+    """Of a newer API, for example: its field is named, and the other adaptations go on."""
+    server = Server({("Deployment", "ocr"): make_deployment("ocr", "models", spec={"replicas": "many"})})
+    gathered = await gather(View(own_adaptations=(make_ocr(),)), server)
+    assert gathered.snapshot.target is None
+    assert "many" in gathered.snapshot.unread["Deployment ocr"]
+
+
+@pytest.mark.parametrize(
+    ("run_id", "profile_run", "want"),
+    [
+        pytest.param("run-1", "", True, id="its own"),
+        pytest.param("run-2", "run-1", True, id="of the run it names"),
+        pytest.param("run-2", "", False, id="none"),
+        pytest.param("run-1", "run-0", True, id="its own first"),
+    ],
+)
+async def test_the_portrait_of_an_earlier_run_is_read_where_the_run_names_it(run_id: str, profile_run: str, want: bool) -> None:
+    """A run that began with somebody else's portrait has one of its own as soon as that is made."""
+    profile = ProfileResult("p", at(0), run_id="run-1")
+    run = {"id": run_id, "inputsHash": "h", "startedAt": "2026-03-01T12:00:00Z", "step": "Validating", "profileRun": profile_run}
+    gathered = await gather(View(own_adaptations=(make_ocr(status={"run": run}),)), store=Store(profile=profile))
+    assert gathered.snapshot.profile == (profile if want else None)
+
+
 async def test_an_api_server_that_fails_fails_the_pass() -> None:
     """Half a snapshot must not be decided on."""
     with pytest.raises(ServerUnavailable):
@@ -326,12 +362,14 @@ async def test_volumes_and_runtime_class_restrict_the_target() -> None:
             ("PersistentVolumeClaim", "anywhere"): {"spec": {"volumeName": "pv-2"}},
             ("PersistentVolume", "pv-2"): {"spec": {}},
             ("PersistentVolumeClaim", "unbound"): {"spec": {}},
+            ("PersistentVolumeClaim", "models"): {"spec": {"volumeName": "pv-1"}},
             ("RuntimeClass", "gpu"): {"metadata": {"name": "gpu"}, "scheduling": {"nodeSelector": {"gpu": "yes"}}},
         }
     )
     gathered = await gather(View(own_adaptations=(make_ocr(),)), server)
     term = NodeTerm((Requirement("kubernetes.io/hostname", "In", ("node-1",)),))
-    assert gathered.snapshot.claim_terms == {"local": (term,), "anywhere": None, "unbound": None, "absent": None}
+    assert gathered.snapshot.claim_terms == {"local": (term,), "anywhere": None, "unbound": None, "absent": None, "models": (term,)}
+    assert gathered.snapshot.absent_claims == {"absent"}
     assert gathered.snapshot.runtime_class == RuntimeClassFacts("gpu", {"gpu": "yes"})
 
 
@@ -385,10 +423,29 @@ async def test_jobs_of_others_are_in_the_snapshot_but_give_no_results() -> None:
 async def test_without_the_store_an_adaptation_still_sees_what_is_in_its_jobs() -> None:
     """A decision is put off or taken by the caller; nothing is hidden from it."""
     jobs = (make_failed_job(reason="DeadlineExceeded", name="b1"), make_job(make_pod(make_ended()), name="b2", uid="uid-b2"))
-    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=jobs), store=Store(down=True))
-    assert gathered.store_problem == "the disk is gone"
+    gathered = await gather(View(own_adaptations=(make_ocr(),), own_jobs=jobs), store=Store(problem="the disk is gone"))
+    assert gathered.snapshot.store_problem == "the disk is gone"
     assert sorted(item.job for item in gathered.fresh) == ["b1", "b2"]
     assert sorted(item.job for item in gathered.snapshot.runs) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize(
+    ("store", "want"),
+    [
+        pytest.param(Store(), False, id="the store does not have it"),
+        pytest.param(Store(decisions=frozenset({"decision-1"})), True, id="it is recorded"),
+        pytest.param(Store(problem="the disk is gone"), None, id="nobody knows"),
+    ],
+)
+async def test_the_snapshot_says_whether_the_decision_is_recorded(store: Store, want: bool | None) -> None:
+    """A decision that the store never got is made up from the status."""
+    config = {"pool": "lab", "family": "cpu", "executionProvider": "CPU", "precision": "fp32", "batchSize": 1, "concurrency": 1}
+    figures = {"p50": "1ms", "p99": "2ms", "throughputPerSecond": 10}
+    decided = {"decisionId": "decision-1", "config": config, "expected": figures, "decidedAt": "2026-03-01T12:05:00Z", "took": "5m"}
+    status = {"run": {"id": "run-1", "inputsHash": "h", "startedAt": "2026-03-01T12:00:00Z", "step": "Done"}, "recommendation": decided}
+    gathered = await gather(View(own_adaptations=(make_ocr(status=status),)), store=store)
+    assert gathered.snapshot.decision_recorded is want
+    assert (await gather(View(own_adaptations=(make_ocr(),)), store=store)).snapshot.decision_recorded is None
 
 
 def test_the_family_of_the_builders_takes_the_node_of_the_builders() -> None:

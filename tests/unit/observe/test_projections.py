@@ -27,7 +27,7 @@ from tests.unit.watch.make_raw import (
 )
 
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
-from metainfer.decide.facts import EnvEntry, EnvFrom, NodeTerm, Requirement, Taint, Toleration
+from metainfer.decide.facts import EnvEntry, EnvFrom, KubeletProbe, NodeTerm, Requirement, Spread, Taint, Toleration
 from metainfer.observe.projections import (
     ProjectionError,
     node_fingerprint,
@@ -251,6 +251,26 @@ def test_a_rollout_moves_as_many_pods_as_the_controller_moves(replicas: int, str
     assert (have.max_surge, have.max_unavailable) == want
 
 
+def test_how_long_a_start_may_take_is_read_with_kubernetes_defaults() -> None:
+    """Probes, the settling time and the time to end, also where nobody wrote them."""
+    probe = {"httpGet": {"path": "/", "port": 80}}
+    slow = make_container("server", startupProbe=probe | {"failureThreshold": 180}, readinessProbe=probe | {"initialDelaySeconds": 5})
+    have = project_target(make_deployment(pod={"containers": [slow], "terminationGracePeriodSeconds": 600}, spec={"minReadySeconds": 120}))
+    (server,) = have.template.containers
+    assert (server.startup_probe, server.readiness_probe) == (KubeletProbe(0, 10, 180, 1), KubeletProbe(5, 10, 3, 1))
+    assert (have.min_ready_seconds, have.template.termination_grace_seconds) == (120, 600)
+    bare = project_target(make_deployment())
+    assert (bare.template.containers[0].startup_probe, bare.min_ready_seconds, bare.template.termination_grace_seconds) == (None, 0, 30)
+    assert project_target(make_deployment(pod={"terminationGracePeriodSeconds": 0})).template.termination_grace_seconds == 0
+
+
+def test_a_container_that_runs_says_since_when() -> None:
+    """Its start-up time counts from there."""
+    status = {"name": "server", "state": {"running": {"startedAt": "2026-03-01T12:00:00Z"}}}
+    (state,) = project_pod(make_pod(status={"phase": "Running", "containerStatuses": [status]})).states
+    assert state.started_at == datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
 def test_who_owns_which_field_of_the_target_is_kept() -> None:
     """Managed fields come as they are on the wire, with manager, operation and subresource."""
     managed = [{"manager": "helm", "operation": "Update", "fieldsV1": {"f:spec": {}}}, {"manager": "kcm", "operation": "Update", "subresource": "status"}]
@@ -285,6 +305,69 @@ def test_a_job_is_finished_when_the_controller_says_so(conditions: list[Raw], wa
     have = project_job(make_job(conditions=conditions, startTime="2026-01-02T03:05:00Z"))
     assert (have.condition, have.finished, have.finished_at is not None) == (want, bool(want), bool(want))
     assert have.started_at == datetime(2026, 1, 2, 3, 5, tzinfo=UTC)
+
+
+def test_a_job_that_is_being_ended_says_why_before_it_is_over() -> None:
+    """The controller names its reason, then ends the pods, then the Job."""
+    have = project_job(make_job(conditions=[make_condition("FailureTarget", reason="DeadlineExceeded", message="too long")]))
+    assert (have.finished, have.condition_reason, have.condition_message, have.finished_at) == (False, "DeadlineExceeded", "too long", None)
+
+
+def managed(manager: str) -> Raw:
+    """A manager that set spec.suspend."""
+    return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {"f:suspend": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "want"),
+    [
+        pytest.param({"labels": {"kueue.x-k8s.io/queue-name": "lab"}}, "queue lab of kueue.x-k8s.io", id="the label of a queue system"),
+        pytest.param({"annotations": {"scheduling.volcano.sh/queue-name": "a"}}, "queue a of scheduling.volcano.sh", id="the annotation of another"),
+        pytest.param({"managedFields": [managed("metainfer"), managed("batch-gate")]}, "batch-gate", id="who set the field"),
+        pytest.param({"managedFields": [managed("metainfer")]}, "", id="set while we created it: by a webhook, which leaves no name"),
+    ],
+)
+def test_a_suspended_job_names_who_holds_it(metadata: Raw, want: str) -> None:
+    """As far as it can be told; and since when."""
+    raw = make_job(conditions=[make_condition("Suspended")])
+    raw["metadata"] |= metadata
+    assert project_job(raw).suspended_by == ""
+    raw["spec"]["suspend"] = True
+    have = project_job(raw)
+    assert (have.suspended, have.suspended_by, have.suspended_at) == (True, want, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+ZONE = "topology.kubernetes.io/zone"
+OWN = {"matchLabels": {"app": "ocr"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        pytest.param({}, (), id="nothing"),
+        pytest.param({"topologySpreadConstraints": [{"topologyKey": ZONE, "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": OWN,
+                      "minDomains": 3}]}, (Spread(ZONE, 2, 3),), id="must spread over zones"),
+        pytest.param({"topologySpreadConstraints": [{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": OWN}]}, (),
+                     id="would like to"),
+        pytest.param({"topologySpreadConstraints": [{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                      "labelSelector": {"matchLabels": {"app": "other"}}}]}, (), id="counts other pods than its own"),
+        pytest.param({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ZONE, "labelSelector": OWN}]}}},
+                     (Spread(ZONE, one_per_domain=True),), id="one for each zone"),
+        pytest.param({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                      {"topologyKey": "kubernetes.io/hostname", "labelSelector": OWN}]}}}, (), id="one for each host is another rule"),
+    ],
+)  # fmt: skip
+def test_how_pods_must_spread_is_read(pod: Raw, want: tuple[Spread, ...]) -> None:
+    """Only what the scheduler must keep."""
+    assert project_target(make_deployment(pod=pod)).template.spreads == want
+
+
+def test_what_a_runtime_takes_for_itself_is_read() -> None:
+    """It counts on top of the containers' requests."""
+    assert project_runtime_class({"metadata": {"name": "r"}, "overhead": {"podFixed": {"cpu": "250m", "memory": "128Mi"}}}).overhead == {
+        "cpu": 250,
+        "memory": 128 << 20,
+    }
 
 
 def test_a_runtime_class_restricts_its_pods() -> None:

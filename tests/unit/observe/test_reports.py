@@ -17,10 +17,11 @@ from tests.unit.observe.make_jobs import (
     make_state,
 )
 
-from metainfer.decide.facts import JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import ContainerFacts, JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult, Told
 from metainfer.kube.errors import Forbidden, NotFound
 from metainfer.kube.kinds import EVENT, Kind
 from metainfer.observe.reports import LOG_LIMIT_BYTES, AnyResult, Moment, find_ending, read_result
+from metainfer.observe.told import with_told
 from metainfer_probe.contract import (
     BenchReport,
     CurvePoint,
@@ -244,13 +245,48 @@ FAILURES = [
         id="the image is not on the node and may not be pulled",
     ),
     pytest.param(
-        make_failed_job(failed(make_state(terminated_reason="StartError", exit_code=128, termination_message="exec format error"))),
-        ("StartFailed", False, "exec format error"),
-        id="an image for another architecture",
+        make_failed_job(failed(make_state(terminated_reason="StartError", exit_code=128, termination_message="exec /opt/venv/bin/x: exec format error"))),
+        ("ArchitectureMismatch", False, "exec format error"),
+        id="an image for another architecture, by the runtime's word",
+    ),
+    pytest.param(
+        make_failed_job(failed(make_state(terminated_reason="Error", exit_code=255, termination_message="exec /opt/venv/bin/x: exec format error"))),
+        ("ArchitectureMismatch", False, "exec format error"),
+        id="an image for another architecture, by the end of its log",
+    ),
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="ErrImagePull", waiting_message="no match for platform in manifest: not found"))),
+        ("ArchitectureMismatch", False, "no match for platform"),
+        id="an image that the registry has for other architectures only",
+    ),
+    pytest.param(
+        make_failed_job(failed(make_state(terminated_reason="StartError", exit_code=128, termination_message="exec: metainfer-probe: not found"))),
+        ("StartFailed", False, "not found"),
+        id="an image without our program",
+    ),
+    pytest.param(
+        make_job(pending(state=make_state(waiting_reason="CreateContainerError", waiting_message="mkdir /models: read-only file system"))),
+        ("ContainerNotCreated", False, "read-only file system"),
+        id="a mount that the runtime cannot make",
+    ),
+    pytest.param(
+        make_job(pending(node=None, unschedulable='0/5 nodes are available: persistentvolumeclaim "models" not found.')),
+        ("ClaimMissing", True, 'persistentvolumeclaim "models" not found'),
+        id="the claim went away",
+    ),
+    pytest.param(
+        make_job(pending(), told=Told("FailedMount", 'MountVolume.SetUp failed for volume "models": timed out')),
+        ("VolumeNotMounted", True, "MountVolume.SetUp failed"),
+        id="the volume does not come",
+    ),
+    pytest.param(
+        make_job(suspended=True, suspended_by="queue lab of kueue.x-k8s.io", created_at=at(-3600)),
+        ("JobSuspended", True, "suspended by queue lab of kueue.x-k8s.io since 2026-03-01T11:00:00Z"),
+        id="a queue holds it for an hour",
     ),
     pytest.param(
         make_job(pending(state=make_state(waiting_reason="CreateContainerConfigError", waiting_message="image has non-numeric user"))),
-        ("StartFailed", False, "non-numeric user"),
+        ("ContainerNotCreated", False, "non-numeric user"),
         id="the container cannot be made",
     ),
     pytest.param(
@@ -298,8 +334,11 @@ FAILURES = [
     pytest.param(make_failed_job(), ("PodDisappeared", True, "its pod is gone"), id="the pod was deleted"),
     pytest.param(make_failed_job(failed(make_state(exit_code=1, terminated_reason="Error"))), ("ReportMissing", True, "exit code 1"), id="it left nothing"),
     pytest.param(
-        make_failed_job(failed(make_state(exit_code=139, termination_message="Segmentation fault"))), ("ReportGarbled", True, "exit code 139"), id="only words"
+        make_failed_job(failed(make_state(exit_code=139, termination_message="Fatal Python error:\nSegmentation fault"))),
+        ("ReportMissing", True, "exit code 139: the container left no report; its last words: Fatal Python error: Segmentation fault"),
+        id="only the end of its log",
     ),
+    pytest.param(make_failed_job(failed(make_state(exit_code=0, termination_message="all fine"))), ("ReportGarbled", True, "8 characters"), id="only words"),
     pytest.param(
         make_job(make_pod(make_ended(report=make_report("profile")))), ("ReportGarbled", True, "report from a Job with purpose bench"), id="another kind"
     ),
@@ -344,19 +383,107 @@ async def test_a_lost_node_does_not_take_a_report_with_it() -> None:
 async def test_a_quota_refusal_gives_the_numbers() -> None:
     """The Job controller's newest Event is the only place that says why there is no pod."""
     words = 'pods "mi-bench-1-x" is forbidden: exceeded quota: team, requested: limits.cpu=4, used: limits.cpu=10, limited: limits.cpu=12'
-    events = [{"message": "older", "lastTimestamp": "2026-03-01T12:00:00Z"}, {"message": words, "lastTimestamp": "2026-03-01T12:00:40Z"}]
+    refused = {"type": "Warning", "reason": "FailedCreate"}
+    events = [refused | {"message": "older", "lastTimestamp": "2026-03-01T12:00:00Z"}, refused | {"message": words, "lastTimestamp": "2026-03-01T12:00:40Z"}]
     cluster = Cluster(events=events)
     failure = await failure_of(make_job(active=0), cluster=cluster)
     assert (failure.reason, failure.retryable) == ("QuotaExceeded", True)
     assert "used: limits.cpu=10, limited: limits.cpu=12" in failure.message
-    assert cluster.asked == [(EVENT, NAMESPACE, "involvedObject.uid=uid-bench,reason=FailedCreate")]
+    assert cluster.asked == [(EVENT, NAMESPACE, "involvedObject.uid=uid-bench")]
 
 
-async def test_an_admission_refusal_is_not_retried() -> None:
-    """A rule that says no says no again."""
-    cluster = Cluster(events=[{"message": "violates PodSecurity", "eventTime": "2026-03-01T12:00:40Z"}])
+async def test_an_admission_refusal_is_told_in_its_own_words() -> None:
+    """Whoever changes the rule tells nobody: it is tried again, ever later."""
+    cluster = Cluster(events=[{"type": "Warning", "reason": "FailedCreate", "message": "violates PodSecurity", "eventTime": "2026-03-01T12:00:40Z"}])
     failure = await failure_of(make_job(active=0), cluster=cluster)
-    assert (failure.reason, failure.retryable) == ("PodRefused", False)
+    assert (failure.reason, failure.retryable) == ("PodRefused", True)
+
+
+async def test_a_pod_that_was_made_after_all_was_not_refused() -> None:
+    """The newest Event counts: the quota was free again, and then somebody deleted the pod."""
+    events = [
+        {"type": "Warning", "reason": "FailedCreate", "message": "exceeded quota", "lastTimestamp": "2026-03-01T12:00:00Z"},
+        {"type": "Normal", "reason": "SuccessfulCreate", "message": "Created pod", "lastTimestamp": "2026-03-01T12:00:40Z"},
+    ]
+    assert (await failure_of(make_failed_job(), cluster=Cluster(events=events))).reason == "PodDisappeared"
+
+
+ENDED = make_report(failure=Failure(reason="Terminated", message="the Job was ended (SIGTERM)", retryable=True))
+
+
+@pytest.mark.parametrize(
+    ("job", "want"),
+    [
+        pytest.param(make_failed_job(failed_with := make_pod(make_ended(report=ENDED), phase="Failed", reason="Evicted", message="low on memory")), "Evicted"),
+        pytest.param(make_job(replace(failed_with, reason="", disruption="PreemptionByScheduler")), "Disrupted"),
+        pytest.param(make_job(replace(failed_with, reason="", deleting=True), condition_reason="DeadlineExceeded"), "DeadlineExceeded"),
+    ],
+    ids=["evicted", "preempted", "the Job controller has just said that its time is over"],
+)
+async def test_a_probe_that_was_ended_does_not_hide_why(job: JobFacts, want: str) -> None:
+    """The probe reports SIGTERM, because it cannot know more; an eviction taken for that would be tried again."""
+    assert (await failure_of(job)).reason == want
+
+
+async def test_a_probe_that_was_ended_for_no_known_reason_says_that() -> None:
+    """Somebody deleted the pod: its own report is all there is."""
+    report = (await read(make_job(make_pod(make_ended(report=ENDED), deleting=True)))).report
+    assert report == ENDED
+
+
+RESOURCES = {"metainfer.dev/resources": '{"limits":{"cpu":"4000m","memory":"4294967296"},"requests":{"cpu":"4000m"}}'}
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "want"),
+    [
+        pytest.param({"cpu": 4000}, {"cpu": 4000, "memory": 4 << 30}, "", id="as it was asked for"),
+        pytest.param({"cpu": 4000, "ephemeral-storage": 1}, {"cpu": 4000, "memory": 4 << 30, "pods": 1}, "", id="with a LimitRange's defaults beside"),
+        pytest.param({"cpu": 100}, {"cpu": 500, "memory": 4 << 30}, "requests.cpu 100m in place of 4000m, limits.cpu 500m in place of 4000m", id="cut down"),
+        pytest.param({"cpu": 4000}, {"memory": 4 << 30}, "limits.cpu none in place of 4000m", id="freed of a limit"),
+    ],
+)
+async def test_figures_of_a_container_that_was_altered_are_no_result(requests: dict[str, int], limits: dict[str, int], want: str) -> None:
+    """A webhook that gives a benchmark other resources than the target's makes its report worthless, and says so."""
+    pod = make_pod(make_ended(), containers=(ContainerFacts("probe", requests=requests, limits=limits),))
+    result = await read(make_job(pod, annotations=RESOURCES))
+    assert (result.report is None) == bool(want)
+    if want:
+        assert result.failure is not None
+        assert (result.failure.reason, result.failure.retryable) == ("ResourcesAltered", False)
+        assert want in result.failure.message
+
+
+# --- What Events say while nothing runs ------------------------------------------------------------------------------
+
+FAILED_CREATE = {"type": "Warning", "reason": "FailedCreate", "message": "violates PodSecurity", "lastTimestamp": "2026-03-01T12:00:01Z"}
+
+
+@pytest.mark.parametrize(
+    ("job", "want_uid"),
+    [
+        pytest.param(make_job(), "uid-bench", id="no pod: about the Job"),
+        pytest.param(make_job(make_pod(phase="Pending")), "uid-pod", id="a pod that the kubelet does nothing with: about the pod"),
+        pytest.param(make_job(make_pod(make_state())), "", id="it runs"),
+        pytest.param(make_job(make_pod(phase="Pending", node=None, unschedulable="0/5 nodes")), "", id="the scheduler says why"),
+        pytest.param(make_job(make_pod(make_state(waiting_reason="ErrImagePull"), phase="Pending")), "", id="the kubelet says why"),
+        pytest.param(make_job(created_at=at(25)), "", id="made a moment ago"),
+        pytest.param(make_job(suspended=True), "", id="suspended"),
+        pytest.param(make_failed_job(), "", id="over"),
+    ],
+)
+async def test_events_are_read_only_where_nothing_else_says_why(job: JobFacts, want_uid: str) -> None:
+    """One request for each Job that waits in silence, and none for any other."""
+    cluster = Cluster(events=[FAILED_CREATE])
+    told = (await with_told(job, cluster, at(30))).told
+    assert [selector for _, _, selector in cluster.asked] == ([f"involvedObject.uid={want_uid}"] if want_uid else [])
+    assert told == (Told("FailedCreate", "violates PodSecurity") if want_uid else None)
+
+
+def test_a_pod_that_admission_refuses_is_not_waited_for() -> None:
+    """The Job controller asks again until the deadline, in vain; a quota may be free again."""
+    assert find_ending(make_job(told=Told("FailedCreate", "violates PodSecurity")), SOON) is not None
+    assert find_ending(make_job(told=Told("FailedCreate", "exceeded quota: team")), SOON) is None
 
 
 async def test_the_time_of_a_failure_is_when_the_job_ended_not_when_it_was_read() -> None:
