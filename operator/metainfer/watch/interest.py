@@ -101,13 +101,17 @@ class Interest:
         return PREIMAGE_ANNOTATION in (metadata.get("annotations") or ()) or DECISION_ANNOTATION in (template.get("annotations") or ())
 
     def wants_pod(self, raw: Raw) -> bool:
-        """A pod of ours, of a target, or one that has or wants a card."""
+        """A pod of ours; or one that is not over, and belongs to a target or has or wants a card.
+
+        Pods that are over hold nothing and serve nobody, and one broken card leaves thousands of them.
+        """
         metadata = raw["metadata"]
         labels = metadata.get("labels") or {}
-        if PURPOSE_LABEL in labels or next(self.deployments_of(metadata.get("namespace", ""), labels), None) is not None:
+        if PURPOSE_LABEL in labels:
             return True
-        ended = (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        return not ended and any(map(is_extended_resource, _resource_names(raw)))
+        if (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        return next(self.deployments_of(metadata.get("namespace", ""), labels), None) is not None or any(map(is_extended_resource, _resource_names(raw)))
 
 
 def _resource_names(pod: Raw) -> Iterable[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ def _again(raw: Raw) -> Raw:
         pytest.param(make_pod(containers=[make_container(resources=CARD)], status={"phase": "Succeeded"}), False, id="finished with its card"),
         pytest.param(make_pod(labels={"metainfer.dev/purpose": "probe"}, status={"phase": "Failed"}), True, id="ours, finished"),
         pytest.param(make_pod(labels={"app": "ocr", "x": "y"}), True, id="of a target"),
+        pytest.param(make_pod(labels={"app": "ocr"}, status={"phase": "Failed", "reason": "UnexpectedAdmissionError"}), False, id="of a target, refused"),
         pytest.param(make_pod(labels={"app": "ocr"}, namespace="elsewhere"), False, id="as a target's, in another namespace"),
     ],
 )
@@ -38,6 +41,34 @@ def test_pods_that_matter_are_kept(pod: Raw, want: bool) -> None:
     """Ours, those of targets, and those that have or want a card; of all others nothing is kept."""
     watch = make_watch(modeladaptations=(make_adaptation(),), deployments=(make_deployment(),)).show(POD, pod)
     assert watch.cluster.count(POD) == int(want)
+
+
+AVALANCHE = 4800
+"""Pods that one broken card leaves in an hour; the cluster deletes none of them below 12,500."""
+GROWTH_LIMIT_BYTES = 5 << 20
+"""A tenth of what the whole process may grow by."""
+
+
+def test_an_avalanche_of_failed_pods_leaves_nothing_behind() -> None:
+    """Each is created, bound, refused and replaced: afterwards no pod is kept, and next to no memory."""
+    watch = make_watch(modeladaptations=(make_adaptation(),), deployments=(make_deployment(),))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(AVALANCHE):
+            pod = make_pod(f"ocr-{number}", labels={"app": "ocr"}, containers=[make_container(resources=CARD)], owner="ReplicaSet/ocr-1")
+            watch.show(POD, pod)
+            refused = _later(pod)
+            refused["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Pod was rejected: Allocate failed: GPU is lost"}
+            watch.show(POD, refused)
+            watch.let_timers_end()
+            watch.queue.take()
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (watch.cluster.count(POD), watch.cluster.card_pods(), watch.cluster.pods_matching("apps", {"app": "ocr"})) == (0, (), ())
+    assert grown < GROWTH_LIMIT_BYTES
 
 
 def test_deployments_that_matter_are_kept() -> None:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.watch.make_raw import make_adaptation, make_container, make_deployment, make_job, make_node, make_pod, make_pool, make_portrait
+from tests.unit.watch.make_raw import make_adaptation, make_condition, make_container, make_deployment, make_job, make_node, make_pod, make_pool, make_portrait
 from tests.unit.watch.make_watch import Watch, make_watch
 
 from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, JOB, NODE, POD, POOL, PORTRAIT, Kind
+from metainfer.reconcile import ORPHANS, Request
 from metainfer.watch.intake import SOON_SECONDS
+from metainfer.watch.routes import find_members
 
 Raw = dict[str, Any]
 CARD = {"limits": {"metainfer.dev/card": "1"}}
@@ -102,8 +104,14 @@ def test_a_targets_pod_wakes_the_adaptation() -> None:
     """Readiness and crashes of the served pods are what a rollout is watched by."""
     watch, pod = _watch(), make_pod(labels={"app": "ocr", "pod-template-hash": "x"})
     assert watch.wakes_of(POD, pod) == ({"apps/ocr"}, set())
-    assert watch.wakes_of(POD, _changed(pod, lambda raw: raw["status"].update(phase="Failed"))) == ({"apps/ocr"}, set())
-    assert watch.wakes_of(POD, _changed(pod, _nothing), "DELETED") == ({"apps/ocr"}, set())
+    ready = _changed(pod, lambda raw: raw["status"].update(conditions=[make_condition("Ready")]))
+    assert watch.wakes_of(POD, ready) == ({"apps/ocr"}, set())
+    failed = _changed(ready, lambda raw: raw["status"].update(phase="Failed"))
+    assert watch.wakes_of(POD, failed) == ({"apps/ocr"}, set())
+    assert watch.wakes_of(POD, _changed(failed, _nothing)) == (set(), set()), "what is over is over"
+    other = make_pod("p2", labels={"app": "ocr"})
+    watch.show(POD, other)
+    assert watch.wakes_of(POD, _changed(other, _nothing), "DELETED") == ({"apps/ocr"}, set())
 
 
 def test_a_card_that_is_taken_or_freed_concerns_all_that_wait() -> None:
@@ -151,6 +159,40 @@ def test_an_adaptation_wakes_itself_and_its_rivals() -> None:
     assert watch.wakes_of(ADAPTATION, _changed(moved, _nothing), "DELETED") == ({"apps/ocr"}, {"apps/done"})
 
 
+def _marked(name: str = "ocr") -> Raw:
+    """A Deployment that we wrote to."""
+    raw = make_deployment(name)
+    raw["metadata"]["annotations"] = {"metainfer.dev/pre-image": "{}"}
+    return raw
+
+
+def test_a_deployment_that_we_wrote_to_gets_a_look_of_its_own() -> None:
+    """When it changes, and when an adaptation that named it goes or names another one; then whether anybody still wants it is asked."""
+    watch = make_watch(modeladaptations=(make_adaptation(),), deployments=(make_deployment("other"),))
+    itself = Request("target", "apps", "ocr")
+    watch.show(DEPLOYMENT, _marked())
+    assert itself in watch.queue.now
+    watch.queue.take()
+    moved = _changed(make_adaptation(), lambda raw: (raw["metadata"].update(generation=2), raw["spec"]["targetRef"].update(name="other")))
+    watch.show(ADAPTATION, moved)
+    assert itself in watch.queue.now
+    assert Request("target", "apps", "other") not in watch.queue.now
+    watch.queue.take()
+    watch.wakes_of(ADAPTATION, _changed(moved, _nothing), "DELETED")
+    assert list(find_members("marked", watch.cluster)) == [itself], "kept without an adaptation: it may have to be given back"
+
+
+def test_a_pool_that_goes_has_its_leftovers_looked_for() -> None:
+    """Portraits and labels; a pool that only changes has none."""
+    watch = _watch()
+    watch.show(POOL, _changed(make_pool(), lambda raw: raw["metadata"].update(generation=2)))
+    watch.let_timers_end()
+    assert ORPHANS not in watch.queue.now
+    watch.intake.watch(POOL, "DELETED", _changed(make_pool(), lambda raw: raw["metadata"].update(resourceVersion="999999")))
+    watch.let_timers_end()
+    assert ORPHANS in watch.queue.now
+
+
 def test_a_portrait_wakes_its_pool_and_who_waits() -> None:
     """A decision may have waited for it."""
     assert _watch().wakes_of(PORTRAIT, make_portrait()) == (set(), EVERYBODY)
@@ -164,9 +206,11 @@ def test_an_object_that_cannot_be_read_wakes_its_own_pass(kind: Kind, raw: Raw, 
     assert watch.wakes_of(kind, after) == (want, set())
     assert watch.wakes_of(kind, after) == NOBODY
     assert [problem.name for problem in watch.cluster.problems(kind)] == [raw["metadata"]["name"]]
+    key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+    assert watch.cluster.problem(kind, key) == watch.cluster.problems(kind)[0].message
     assert watch.cluster.pool("lab") is None or kind != POOL
     watch.wakes_of(kind, _changed(after, _nothing), "DELETED")
-    assert watch.cluster.problems(kind) == ()
+    assert (watch.cluster.problems(kind), watch.cluster.problem(kind, key)) == ((), None)
 
 
 def test_a_hundred_changes_wake_everybody_once() -> None:
