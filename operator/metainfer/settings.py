@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from metainfer.decide.facts import MeasuringLimits
+from metainfer.store.retention import Retention
 
 PREFIX = "METAINFER_"
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_\w+)?$")
@@ -40,7 +42,20 @@ class Settings(BaseModel):
     priority_class: str = Field(
         default="meta-infer-probe", max_length=253, description="PriorityClass of measuring Jobs (below every workload, never preempting); empty = none."
     )
+    job_user_id: int = Field(
+        default=65_532, ge=0, le=2_147_483_647,
+        description="User and group id of measuring containers; 0 = none is named, as policies that give each namespace its own range demand.",
+    )  # fmt: skip
     store_url: str = Field(default="sqlite:////var/lib/meta-infer/store.db", min_length=1, description="SQLAlchemy URL of the sample store.")
+    store_keep_samples: int = Field(
+        default=1000, ge=10, le=1_000_000, description="Benchmarks kept per model and family, profiles per model, probes per node: the newest."
+    )
+    store_keep_decisions: int = Field(default=50, ge=1, le=100_000, description="Decisions kept per adaptation: the newest.")
+    store_keep_days: int = Field(
+        default=400, ge=1, le=36_500, description="Age at which samples and decisions are dropped, but never the last decision in force."
+    )
+    store_keep_detail_days: int = Field(default=30, ge=1, le=36_500, description="Age at which the large detail of a report is dropped; the report stays.")
+    store_compact_seconds: Seconds = Field(default=21_600.0, description="Time between two compactions of the sample store.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe log line that is written.")
     health_port: int = Field(default=8080, ge=1, le=65_535, description="Port of /healthz, /readyz and /metrics.")
 
@@ -55,6 +70,15 @@ class Settings(BaseModel):
     requests_per_second: float = Field(default=50.0, gt=0, le=10_000, description="Average rate of API requests; controllers in Go use 20 to 50.")
     request_burst: int = Field(default=100, ge=1, le=10_000, description="API requests that may be sent at once after a quiet time.")
 
+    def retention(self) -> Retention:
+        """What the sample store keeps."""
+        return Retention(
+            samples=self.store_keep_samples,
+            decisions=self.store_keep_decisions,
+            age=timedelta(days=self.store_keep_days),
+            detail_age=timedelta(days=self.store_keep_detail_days),
+        )
+
     def limits(self) -> MeasuringLimits:
         """The part that decisions need."""
         return MeasuringLimits(
@@ -63,6 +87,7 @@ class Settings(BaseModel):
             image_pull_policy=self.image_pull_policy,
             image_bytes=self.image_bytes,
             priority_class=self.priority_class,
+            job_user_id=self.job_user_id,
             bench_window_seconds=self.bench_window_seconds,
             bench_rounds=self.bench_rounds,
             profile_budget_seconds=self.profile_budget_seconds,
@@ -85,6 +110,12 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         if any(item["type"] == "extra_forbidden" for item in error.errors()):
             lines.append(f"settings are {', '.join(PREFIX + name.upper() for name in sorted(Settings.model_fields))}")
         raise SettingsError("; ".join(lines)) from error
+
+
+def read_store_url(environ: Mapping[str, str] = os.environ) -> str:
+    """The store's URL alone, for commands that need nothing else of a running operator."""
+    default: str = Settings.model_fields["store_url"].default
+    return environ.get(f"{PREFIX}STORE_URL", default)
 
 
 def _words(kind: str, message: str) -> str:

@@ -191,6 +191,11 @@ def test_every_setting_of_the_values_can_be_overridden() -> None:
     """Through the chart's schema, Helm's numbers and the operator's own check."""
     given: dict[str, Any] = {
         "logLevel": "DEBUG",
+        "storeKeepSamples": 20,
+        "storeKeepDecisions": 2,
+        "storeKeepDays": 7,
+        "storeKeepDetailDays": 1,
+        "storeCompactSeconds": 60,
         "imageBytes": 5_000_000_000,
         "benchWindowSeconds": 0.25,
         "benchRounds": 3,
@@ -236,6 +241,15 @@ def test_measuring_jobs_never_push_anything_aside() -> None:
     assert operator_env(objects)["METAINFER_PRIORITY_CLASS"] == "calm"
 
 
+def test_measuring_jobs_can_leave_their_user_to_the_clusters_policy() -> None:
+    """OpenShift's restricted-v2 refuses any user id outside the namespace's own range: 0 names none, and the operator's own pod can do so too."""
+    assert operator_env(render())["METAINFER_JOB_USER_ID"] == "65532"
+    null = "runAsUser=null", "runAsGroup=null", "fsGroup=null"
+    objects = render("settings.jobUserId=0", *(f"podSecurityContext.{item}" for item in null))
+    assert operator_env(objects)["METAINFER_JOB_USER_ID"] == "0"
+    assert operator_pod(objects)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
 def test_without_a_priority_class_the_operator_is_told_so() -> None:
     """A pod that names a class that does not exist is refused: empty means none."""
     objects = render("priorityClass.create=false", 'priorityClass.name=""')
@@ -260,6 +274,21 @@ def test_store_is_on_the_volume_that_was_asked_for(values: tuple[str, ...], want
     assert {key: value for key, value in store.items() if key != "name"} == want_volume
 
 
+def test_a_database_takes_the_place_of_the_volume() -> None:
+    """Its URL comes from a Secret and stands nowhere else; the pod needs no claim, and reaches the database through the policy."""
+    objects = render('store.urlSecret={"name":"database","key":"uri"}', 'store.tlsSecret.name="database-tls"', "networkPolicy.enabled=true")
+    assert operator_env(objects)["METAINFER_STORE_URL"] == {"secretKeyRef": {"name": "database", "key": "uri"}}
+    assert find_kind(objects, "PersistentVolumeClaim") == []
+    pod = operator_pod(objects)
+    assert [volume["name"] for volume in pod["volumes"]] == ["store-tls", "tmp"]
+    assert pod["volumes"][0]["secret"] == {"secretName": "database-tls", "defaultMode": 0o440}
+    assert [mount["name"] for mount in pod["containers"][0]["volumeMounts"]] == ["store-tls", "tmp"]
+    ports = [port["port"] for rule in find_one(objects, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
+    assert ports == [53, 53, 443, 6443, 5432]
+    without = [port["port"] for rule in find_one(render("networkPolicy.enabled=true"), "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
+    assert without == [53, 53, 443, 6443]
+
+
 def test_crds_are_the_generated_ones_and_are_kept() -> None:
     """The same specs as in crds/, and an uninstall does not take everybody's objects along."""
     rendered = {crd["metadata"]["name"]: crd for crd in find_kind(render(), "CustomResourceDefinition")}
@@ -280,6 +309,7 @@ OPTIONAL = {
     "ServiceMonitor": "prometheus.servicemonitor.enabled=true",
     "NetworkPolicy": "networkPolicy.enabled=true",
     "PodDisruptionBudget": "podDisruptionBudget.enabled=true",
+    "Job": "uninstall.restore=true",
 }
 
 
@@ -315,6 +345,21 @@ def test_every_object_has_the_labels_that_tools_look_for() -> None:
         labels = document["metadata"]["labels"]
         want = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart", "team"}
         assert want <= labels.keys(), document["kind"]
+
+
+def test_what_runs_before_an_uninstall_ends_and_serves_nobody() -> None:
+    """A Job that helm waits for must have an end, and its pod must not be among those of the operator's Service."""
+    objects = render(*EVERYTHING)
+    job = find_one(objects, "Job")
+    assert job["metadata"]["annotations"] == {"helm.sh/hook": "pre-delete", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded"}
+    assert (job["spec"]["activeDeadlineSeconds"], job["spec"]["backoffLimit"]) == (120, 2)
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    selector = find_one(objects, "Service")["spec"]["selector"]
+    assert not selector.items() <= labels.items()
+    pod = job["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == operator_pod(objects)["serviceAccountName"]
+    assert pod["containers"][0]["args"] == ["restore", "--all", "--accept-left"]
+    assert find_kind(render("uninstall.restore=true", "rbac.apply.enabled=false"), "Job") == [], "without the right there is nothing to give back"
 
 
 def test_selectors_do_not_change_over_upgrades() -> None:

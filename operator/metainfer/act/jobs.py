@@ -12,6 +12,7 @@ from typing import Any
 
 from metainfer.api.v1alpha1.common import GROUP
 from metainfer.decide.facts import MeasuringLimits, NodeTerm, Quantities, Requirement, Toleration
+from metainfer.decide.names import RESOURCES_ANNOTATION, canonical_json
 from metainfer.decide.plan import CreateJob
 from metainfer_probe.contract import NodeRequest, Request
 
@@ -20,8 +21,6 @@ MODEL_MOUNT = "/models"
 SCRATCH_MOUNT = "/tmp"  # noqa: S108  an emptyDir of its own, mounted where every library writes
 TIME_TO_LIVE_SECONDS = 3600
 """Long after the result was read; failed attempts are counted from Jobs that are still there."""
-USER_ID = 65532
-"""``nonroot`` of the usual minimal images."""
 NODE_SCRATCH_BYTES = 256 << 20
 """A node probe writes its own small graphs only."""
 COPIES = 2
@@ -29,12 +28,19 @@ COPIES = 2
 EXIT_SECONDS = 10
 """Between SIGTERM and SIGKILL: enough to write a partial report."""
 
-NO_SIDECAR_LABELS = {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"}
+NO_SIDECAR_LABELS = {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled", "admission.datadoghq.com/enabled": "false"}
 NO_SIDECAR_ANNOTATIONS = {
     "sidecar.istio.io/inject": "false",
     "linkerd.io/inject": "disabled",
     "kuma.io/sidecar-injection": "disabled",
     "consul.hashicorp.com/connect-inject": "false",
+    "openservicemesh.io/sidecar-injection": "disabled",
+    "appmesh.k8s.aws/sidecarInjectorWebhook": "disabled",
+    "dapr.io/enabled": "false",
+    "vault.hashicorp.com/agent-inject": "false",
+    "sidecar.opentelemetry.io/inject": "false",
+    # Not a sidecar: an agent in the very process that is timed.
+    "instrumentation.opentelemetry.io/inject-python": "false",
     # Not a sidecar: Karpenter would move the pod in the middle of its 30 s to save a node.
     "karpenter.sh/do-not-disrupt": "true",
 }
@@ -44,7 +50,8 @@ NO_SIDECAR_ANNOTATIONS = {
 def build_job(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
     """The Job, ready to be created. Pure."""
     labels = _ours(action.labels) | {f"{GROUP}/purpose": action.purpose}
-    metadata: dict[str, Any] = {"name": action.name, "namespace": action.namespace, "labels": labels, "annotations": _ours(action.annotations)}
+    annotations = _ours(action.annotations) | {RESOURCES_ANNOTATION: canonical_json(_resources(action))}
+    metadata: dict[str, Any] = {"name": action.name, "namespace": action.namespace, "labels": labels, "annotations": annotations}
     owner = build_owner_reference(action)
     if owner is not None:
         metadata["ownerReferences"] = [owner]
@@ -89,7 +96,7 @@ def _pod_spec(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": EXIT_SECONDS,
         # No fsGroup: it would change the group of every file on the user's model volume.
-        "securityContext": {"runAsNonRoot": True, "runAsUser": USER_ID, "runAsGroup": USER_ID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {"runAsNonRoot": True, **_user(limits), "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(action, limits)],
         "volumes": _volumes(action),
     }
@@ -106,9 +113,18 @@ def _pod_spec(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
     return spec
 
 
+def _user(limits: MeasuringLimits) -> dict[str, int]:
+    """Who the container runs as; nobody named = whom the image or the cluster's policy names (OpenShift allows only the namespace's own range)."""
+    return {"runAsUser": limits.job_user_id, "runAsGroup": limits.job_user_id} if limits.job_user_id else {}
+
+
+def _resources(action: CreateJob) -> dict[str, dict[str, str]]:
+    card = {action.resource: 1}
+    return {"requests": build_quantities({**action.requests, **card}), "limits": build_quantities({**action.limits, **card})}
+
+
 def _container(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
     threads = str(action.request.threads)
-    card = {action.resource: 1}
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": SCRATCH_MOUNT}]
     if action.volume is not None:
         mounts.append({"name": "models", "mountPath": MODEL_MOUNT, "readOnly": True})
@@ -118,9 +134,10 @@ def _container(action: CreateJob, limits: MeasuringLimits) -> dict[str, Any]:
         "imagePullPolicy": limits.image_pull_policy,
         "args": build_arguments(action),
         "env": [{"name": name, "value": value} for name, value in _environment(threads).items()],
-        "resources": {"requests": build_quantities({**action.requests, **card}), "limits": build_quantities({**action.limits, **card})},
+        "resources": _resources(action),
         "volumeMounts": mounts,
-        "terminationMessagePolicy": "File",
+        # The probe writes its report to the file. Where it could not (a crash, another architecture), the end of the log says why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -61,6 +61,17 @@ def test_it_meets_pod_security_restricted(action: CreateJob) -> None:
     assert all(volume.keys() <= {"name", "emptyDir", "persistentVolumeClaim"} for volume in pod["volumes"])
 
 
+def test_nobody_is_named_where_the_clusters_policy_names_the_user() -> None:
+    """OpenShift's restricted-v2 gives each namespace a range of its own and refuses any other number; root is out all the same."""
+    assert pod_spec(make_bench_job(), job_user_id=0)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod_spec(make_bench_job(), job_user_id=1000)["securityContext"]["runAsUser"] == 1000
+
+
+def test_the_end_of_the_log_stands_in_for_a_report_that_could_not_be_written() -> None:
+    """A program that never ran writes no termination message: 'exec format error' is in its log only."""
+    assert container(make_bench_job())["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 def test_it_gains_nothing_from_the_cluster() -> None:
     """Untrusted models are parsed in there: no token, no addresses of Services."""
     pod = pod_spec(make_bench_job())
@@ -121,6 +132,12 @@ def test_tolerations_and_runtime_class_are_the_actions() -> None:
     assert "runtimeClassName" not in pod_spec(make_bench_job())
 
 
+def test_the_job_carries_the_resources_that_its_container_was_given() -> None:
+    """A webhook's change shows when pod and annotation are compared."""
+    job = build_job(make_bench_job(), LIMITS)
+    assert json.loads(job["metadata"]["annotations"]["metainfer.dev/resources"]) == container(make_bench_job())["resources"]
+
+
 def test_no_sidecar_is_injected() -> None:
     """Its processor time would be measured, and the Job would never end."""
     metadata = build_job(make_bench_job(), LIMITS)["spec"]["template"]["metadata"]
@@ -138,7 +155,7 @@ def test_only_our_own_labels_and_annotations_travel() -> None:
     tracking = {"app.kubernetes.io/instance": "ocr", "argocd.argoproj.io/tracking-id": "x", "metainfer.dev/pool": "lab"}
     job = build_job(make_bench_job(labels=tracking, annotations=tracking), LIMITS)
     assert job["metadata"]["labels"] == {"metainfer.dev/pool": "lab", "metainfer.dev/purpose": "bench"}
-    assert job["metadata"]["annotations"] == {"metainfer.dev/pool": "lab"}
+    assert job["metadata"]["annotations"].keys() == {"metainfer.dev/pool", "metainfer.dev/resources"}
     template = job["spec"]["template"]["metadata"]
     assert not {"app.kubernetes.io/instance", "argocd.argoproj.io/tracking-id"} & (template["labels"].keys() | template["annotations"].keys())
 
@@ -169,7 +186,12 @@ def test_it_is_owned_where_kubernetes_allows_it(owner: dict[str, str], want_uid:
 def test_the_image_comes_from_the_settings_only() -> None:
     """No field of a custom resource reaches it."""
     only = container(make_bench_job())
-    assert (only["name"], only["image"], only["imagePullPolicy"], only["terminationMessagePolicy"]) == ("probe", "probe:1", "IfNotPresent", "File")
+    assert (only["name"], only["image"], only["imagePullPolicy"], only["terminationMessagePolicy"]) == (
+        "probe",
+        "probe:1",
+        "IfNotPresent",
+        "FallbackToLogsOnError",
+    )
     assert "command" not in only
 
 
