@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_node, make_pool
-from tests.unit.decide.test_adaptation import make_world
+from tests.unit.decide.make_world import make_world
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Outcome
@@ -21,7 +21,7 @@ from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent
 from metainfer.kube.errors import Conflict, FieldOwner
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool
 from metainfer.predict.physics import PhysicsPredictor
-from metainfer.reconcile import REFUSED_RETRY_SECONDS, STORE_RETRY_SECONDS, Reconciler, Request
+from metainfer.reconcile import AGAIN_SECONDS, STORE_RETRY_SECONDS, Reconciler, Request
 from metainfer_probe.contract import Failure
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -38,6 +38,7 @@ class Cluster:
     statuses: list[AcceleratorPoolStatus | ModelAdaptationStatus] = field(default_factory=list)
     outcome: Outcome | None = None
     lost_race: bool = False
+    problem: str = ""
 
     async def gather_pool(self, name: str) -> GatheredPool | None:
         """What was put there."""
@@ -65,18 +66,23 @@ class Cluster:
         self.journal.append(f"record {adaptation_uid} {result.job}")
         return True
 
-    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> None:
+    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> PoolFacts:
         """The claim; may lose the race."""
         if self.lost_race:
             raise Conflict(409, "Conflict", f"{facts.name} was modified")
         self.journal.append("claim")
         self.statuses.append(status)
+        return replace(facts, status=status)
 
     async def write_adaptation_status(self, facts: AdaptationFacts, status: ModelAdaptationStatus) -> AdaptationFacts:
         """The claim."""
         self.journal.append("claim")
         self.statuses.append(status)
         return replace(facts, status=status)
+
+    async def report_unreadable(self, request: Request, now: datetime) -> None:
+        """For what has no facts."""
+        self.journal.append(f"unreadable {request.name}")
 
     async def execute(self, actions: Sequence[Action], involved: ObjectRef) -> Sequence[Outcome]:
         """Started Jobs are in the cluster at once, as ``remember`` puts them into the cache."""
@@ -142,40 +148,87 @@ async def test_an_object_that_is_gone_is_no_work() -> None:
     assert cluster.statuses == []
 
 
-async def test_without_the_store_the_pass_is_put_off() -> None:
-    """Reports wait in their Jobs."""
-    cluster = make_cluster()
-    assert cluster.pool is not None
-    cluster.pool = replace(cluster.pool, store_problem="disk full")
-    assert (await make_reconciler(cluster).reconcile(POOL, NOW)).requeue_after_seconds == STORE_RETRY_SECONDS
-    assert cluster.statuses == []
+@pytest.mark.parametrize("request_", [POOL, Request("adaptation", "default", "ocr")], ids=["pool", "adaptation"])
+async def test_an_object_without_facts_may_be_one_that_cannot_be_read(request_: Request) -> None:
+    """Whoever keeps the problems is asked: a typed one belongs into the object's status."""
+    cluster = Cluster()
+    await make_reconciler(cluster).reconcile(request_, NOW)
+    assert cluster.journal[-1] == f"unreadable {request_.name}"
 
 
-async def test_without_the_store_the_adaptation_says_so_and_keeps_its_other_conditions() -> None:
-    """StoreDegraded while it lasts; the next healthy pass rebuilds the conditions without it."""
-    world = make_world()
-    world.play()
-    before = world.snapshot.adaptation.status.conditions
-    cluster = Cluster(adaptation=GatheredAdaptation(world.snapshot, (), store_problem="disk full"))
-    result = await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), NOW)
-    conditions = cluster.statuses[-1].conditions
-    found = find_condition(conditions, "StoreDegraded")
-    assert result.requeue_after_seconds == STORE_RETRY_SECONDS
+def without_store(cluster: Cluster, problem: str) -> Cluster:
+    """The same cluster as a pass finds it while the store is away; empty: it is back."""
+    cluster.problem = problem
+    if cluster.pool is not None:
+        cluster.pool = replace(cluster.pool, snapshot=replace(cluster.pool.snapshot, store_problem=problem))
+    if cluster.adaptation is not None:
+        cluster.adaptation = replace(cluster.adaptation, snapshot=replace(cluster.adaptation.snapshot, store_problem=problem))
+    return cluster
+
+
+async def test_without_the_store_a_pool_goes_on_and_says_so() -> None:
+    """Nodes are probed as ever; it is looked at again until the store is back."""
+    cluster = without_store(make_cluster(), "disk full")
+    result = await make_reconciler(cluster).reconcile(POOL, NOW)
+    found = find_condition(cluster.statuses[-1].conditions, "StoreDegraded")
     assert found is not None
     assert (found.status, "disk full" in found.message) == ("True", True)
-    assert [item for item in conditions if item.type != "StoreDegraded"] == list(before)
-    cluster.adaptation = GatheredAdaptation(world.snapshot, ())
-    await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), world.now)
+    assert sum(step.startswith("CreateJob") for step in cluster.journal) == 1
+    assert result.requeue_after_seconds == STORE_RETRY_SECONDS
+    await make_reconciler(without_store(cluster, "")).reconcile(POOL, NOW)
     assert find_condition(cluster.statuses[-1].conditions, "StoreDegraded") is None
 
 
-async def test_a_refused_job_is_told_and_tried_again_later() -> None:
-    """Quota: only somebody else can cure it, so the next try is not at once."""
-    refused = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="QuotaExceeded", message="exceeded quota: cards, used 4 of 4"))
-    cluster = make_cluster(outcome=refused)
+async def test_without_the_store_an_adaptation_says_so_and_keeps_its_other_conditions() -> None:
+    """StoreDegraded while it lasts and no longer."""
+    world = make_world()
+    world.play()
+    before = world.snapshot.adaptation.status.conditions
+    cluster = without_store(Cluster(adaptation=GatheredAdaptation(world.snapshot, ())), "disk full")
+    request = Request("adaptation", "default", "ocr")
+    assert (await make_reconciler(cluster).reconcile(request, world.now)).requeue_after_seconds == STORE_RETRY_SECONDS
+    conditions = cluster.statuses[-1].conditions
+    found = find_condition(conditions, "StoreDegraded")
+    assert found is not None
+    assert (found.status, "disk full" in found.message) == ("True", True)
+    assert [item for item in conditions if item.type != "StoreDegraded"] == list(before)
+    assert (await make_reconciler(without_store(cluster, "")).reconcile(request, world.now)).requeue_after_seconds is None
+    assert find_condition(cluster.statuses[-1].conditions, "StoreDegraded") is None
+
+
+async def test_a_store_that_goes_away_during_a_pass_is_looked_at_again() -> None:
+    """The snapshot knew nothing of it, and what the pass recorded waits in memory: the next pass says so."""
+    cluster = make_cluster()
+    cluster.problem = "disk full"
+    assert (await make_reconciler(cluster).reconcile(POOL, NOW)).requeue_after_seconds == STORE_RETRY_SECONDS
+
+
+REFUSED = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="QuotaExceeded", message="exceeded quota: cards, used 4 of 4", retryable=True))
+
+
+async def test_a_probe_that_the_api_server_does_not_take_is_put_on_record() -> None:
+    """By compare-and-swap on the status just claimed; the next pass says it, and does not try again at once."""
+    cluster = make_cluster(outcome=REFUSED)
     result = await make_reconciler(cluster).reconcile(POOL, NOW)
-    assert result.requeue_after_seconds == REFUSED_RETRY_SECONDS
-    assert "EmitEvent QuotaExceeded" in cluster.journal
+    assert result.requeue_after_seconds == AGAIN_SECONDS
+    claimed, recorded = cluster.statuses
+    assert isinstance(claimed, AcceleratorPoolStatus)
+    assert isinstance(recorded, AcceleratorPoolStatus)
+    assert recorded.refusal is not None
+    assert (recorded.refusal.reason, recorded.refusal.message, recorded.refusal.attempts) == ("QuotaExceeded", "exceeded quota: cards, used 4 of 4", 1)
+    assert recorded.model_copy(update={"refusal": None}) == claimed
+
+
+async def test_a_job_of_a_run_that_the_api_server_does_not_take_is_put_on_record() -> None:
+    """The same, in the run."""
+    world = make_world()
+    cluster = Cluster(adaptation=GatheredAdaptation(world.snapshot, ()), outcome=REFUSED)
+    result = await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), world.now)
+    last = cluster.statuses[-1]
+    assert isinstance(last, ModelAdaptationStatus)
+    assert last.run is not None
+    assert last.run.refusal is not None
+    assert (last.run.refusal.reason, result.requeue_after_seconds) == ("QuotaExceeded", AGAIN_SECONDS)
 
 
 async def test_a_contested_apply_ends_in_the_status_with_path_and_manager() -> None:

@@ -16,6 +16,8 @@ from metainfer.act.events import EventRecorder, ObjectRef
 from metainfer.act.jobs import build_job, build_owner_reference
 from metainfer.act.portraits import delete_portrait, write_node_labels, write_portrait
 from metainfer.act.ports import Clock, ClusterWriter, DecisionLog, Raw, Remember, utc_now
+from metainfer.act.quality import count_decision
+from metainfer.act.restore import restore_target
 from metainfer.act.status import write_adaptation_status, write_pool_status
 from metainfer.act.target import apply_target
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
@@ -30,14 +32,21 @@ from metainfer.decide.plan import (
     DeletePortrait,
     EmitEvent,
     RecordDecision,
+    RestoreTarget,
     WriteNodeLabels,
     WritePortrait,
 )  # fmt: skip
-from metainfer.kube.errors import AlreadyExists, ApiError, FieldConflict, FieldOwner, Forbidden, NotFound
+from metainfer.kube.errors import AlreadyExists, ApiError, FieldConflict, FieldOwner, Forbidden, Invalid, NotFound, is_webhook_down
 from metainfer.kube.kinds import JOB
 from metainfer_probe.contract import Failure
 
 _log = logging.getLogger(__name__)
+
+_NO_RIGHT = "cannot create resource"
+"""Of RBAC, and of no admission rule."""
+_TERMINATING = "because it is being terminated"
+_ADMISSION = ("denied the request", "denied request")
+"""Of webhooks and of admission policies, which may answer with any code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ class Outcome:
     """What became of one action.
 
     ``Done``: it is so now. ``Unchanged``: it was so already. ``Pending``: an earlier Job of that name is still being deleted.
-    ``Contested``: others own fields it would write (``conflicts``). ``Refused``: see ``failure``. ``Dropped``: an Event too many.
+    ``Contested``: others own fields it would write or give back (``conflicts``). ``Refused``: see ``failure``. ``Dropped``: an Event too many.
     """
 
     action: Action
@@ -80,9 +89,9 @@ class Actor:
                 break
         return tuple(outcomes)
 
-    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> None:
+    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> PoolFacts:
         """See ``status.write_pool_status``."""
-        await write_pool_status(self._client, facts, status, self._remember)
+        return await write_pool_status(self._client, facts, status, self._remember)
 
     async def write_adaptation_status(self, facts: AdaptationFacts, status: ModelAdaptationStatus) -> AdaptationFacts:
         """See ``status.write_adaptation_status``."""
@@ -94,7 +103,7 @@ class Actor:
         except FieldConflict as error:
             return Outcome(action, "Contested", _failure(action, error), error.causes)
         except ApiError as error:
-            if error.retryable:
+            if error.retryable and not (isinstance(action, CreateJob) and is_webhook_down(error)):
                 raise
             return Outcome(action, "Refused", _failure(action, error))
 
@@ -112,8 +121,12 @@ class Actor:
                 return Outcome(action, "Done" if await delete_portrait(self._client, action.node, involved.name) else "Unchanged")
             case ApplyTarget():
                 return self._written(action, await apply_target(self._client, action))
+            case RestoreTarget():
+                return await self._restore(action)
             case RecordDecision():
-                fresh = await self._store.record_decision(involved.uid, action, self._clock())
+                fresh = await self._store.record_decision(involved.uid, action)
+                if fresh and action.quality is not None:
+                    count_decision(action.quality)
                 return Outcome(action, "Done" if fresh else "Unchanged")
             case EmitEvent():
                 return Outcome(action, "Done" if await self._events.emit(action, involved) else "Dropped")
@@ -123,6 +136,16 @@ class Actor:
             return Outcome(action, "Unchanged")
         self._remember(written)
         return Outcome(action, "Done")
+
+    async def _restore(self, action: RestoreTarget) -> Outcome:
+        try:
+            restored = await restore_target(self._client, action.namespace, action.name, uid=action.uid, resource_version=action.resource_version)
+        except NotFound:
+            return Outcome(action, "Unchanged")
+        self._remember(restored.deployment)
+        left = tuple(FieldOwner(item.path, item.manager) for item in restored.left)
+        metrics.RESTORES.labels("left" if left else "restored" if restored.changed else "unchanged").inc()
+        return Outcome(action, "Contested" if left else "Done" if restored.changed else "Unchanged", conflicts=left)
 
     async def _create_job(self, action: CreateJob) -> Outcome:
         try:
@@ -171,14 +194,32 @@ def _is_ours(job: Raw, action: CreateJob) -> bool:
 
 def _failure(action: Action, error: ApiError) -> Failure:
     """A refusal with a reason of its own for what a user can cure."""
-    reason, retryable = f"{type(action).__name__}{type(error).__name__}", False
-    if isinstance(error, Forbidden) and "exceeded quota" in error.message:
-        reason, retryable = "QuotaExceeded", True
-    elif isinstance(error, FieldConflict):
+    if isinstance(action, CreateJob):
+        return _refused_job(error)
+    reason = f"{type(action).__name__}{type(error).__name__}"
+    if isinstance(error, FieldConflict):
         reason = "FieldContested"
     elif isinstance(error, NotFound) and isinstance(action, ApplyTarget):
         reason = "TargetNotFound"
-    return Failure(reason=reason, message=error.message[:512], retryable=retryable)
+    elif isinstance(action, RestoreTarget):
+        reason = "RestoreRefused"
+    return Failure(reason=reason, message=error.message[:512])
+
+
+def _refused_job(error: ApiError) -> Failure:
+    """Why the API server takes no Job; retryable = that may pass without anybody changing anything."""
+    words = error.message[:512]
+    if "exceeded quota" in words:
+        return Failure(reason="QuotaExceeded", message=words, retryable=True)
+    if is_webhook_down(error):
+        return Failure(reason="AdmissionUnavailable", message=words, retryable=True)
+    if isinstance(error, NotFound) or _TERMINATING in words:
+        return Failure(reason="NamespaceGone", message=words)
+    if isinstance(error, Forbidden) and _NO_RIGHT in words:
+        return Failure(reason="RightMissing", message=words)
+    if isinstance(error, Invalid) and error.status == 422 and not any(text in words for text in _ADMISSION):
+        return Failure(reason="JobInvalid", message=words)
+    return Failure(reason="JobRefused", message=words)
 
 
 def _log_outcome(outcome: Outcome, involved: ObjectRef) -> None:

@@ -15,10 +15,13 @@ from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.kube.kinds import ADAPTATION, POOL
 
 
-async def write_pool_status(client: ClusterWriter, facts: PoolFacts, status: AcceleratorPoolStatus, remember: Remember) -> None:
-    """Replace the pool's status if it differs. Raises Conflict and other ApiErrors."""
-    if status != facts.status:
-        remember(await client.replace_status(POOL, facts.name, None, dump_status(status), facts.resource_version))
+async def write_pool_status(client: ClusterWriter, facts: PoolFacts, status: AcceleratorPoolStatus, remember: Remember) -> PoolFacts:
+    """Replace the pool's status if it differs; returns the facts that a next write starts from. Raises Conflict and other ApiErrors."""
+    if status == facts.status:
+        return facts
+    written = await client.replace_status(POOL, facts.name, None, dump_status(status), facts.resource_version)
+    remember(written)
+    return replace(facts, status=status, resource_version=written["metadata"]["resourceVersion"])
 
 
 async def write_adaptation_status(client: ClusterWriter, facts: AdaptationFacts, status: ModelAdaptationStatus, remember: Remember) -> AdaptationFacts:

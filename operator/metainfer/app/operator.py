@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import kopf
 
@@ -18,19 +19,25 @@ from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Actor, Outcome
 from metainfer.act.ports import Remember
 from metainfer.act.status import write_adaptation_status, write_pool_status
+from metainfer.act.unreadable import report_unreadable
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.app.ending import start_exit_deadline
 from metainfer.app.health import HealthServer, LagWatch
+from metainfer.app.learning import Learner
 from metainfer.app.passes import build_work
+from metainfer.app.recalling import RecallingGatherer, StoredModels
+from metainfer.app.upkeep import keep_compact
 from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.decide.plan import Action
 from metainfer.kube.client import KubeClient
-from metainfer.observe.gather import Gatherer
-from metainfer.predict.physics import PhysicsPredictor
+from metainfer.kube.kinds import ADAPTATION, POOL
+from metainfer.predict.learned_predictor import LearnedPredictor
+from metainfer.predict.registry import Registry
+from metainfer.predict.shipped import open_shipped_model
 from metainfer.reconcile import Reconciler, Request
 from metainfer.settings import Settings
-from metainfer.store.samples import SampleStore, open_store
+from metainfer.store.patient import PatientStore, open_patiently
 from metainfer.watch.cluster import ClusterCache
 from metainfer.watch.edge import build_kopf_settings, register
 from metainfer.watch.intake import Intake
@@ -53,18 +60,26 @@ class ClusterWrites:
     client: KubeClient
     actor: Actor
     remember: Remember
+    cluster: ClusterCache
 
     async def execute(self, actions: Sequence[Action], involved: ObjectRef) -> Sequence[Outcome]:
         """See ``Actor.execute``."""
         return await self.actor.execute(actions, involved)
 
-    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> None:
+    async def write_pool_status(self, facts: PoolFacts, status: AcceleratorPoolStatus) -> PoolFacts:
         """See ``act.status``."""
-        await write_pool_status(self.client, facts, status, self.remember)
+        return await write_pool_status(self.client, facts, status, self.remember)
 
     async def write_adaptation_status(self, facts: AdaptationFacts, status: ModelAdaptationStatus) -> AdaptationFacts:
         """See ``act.status``."""
         return await write_adaptation_status(self.client, facts, status, self.remember)
+
+    async def report_unreadable(self, request: Request, now: datetime) -> None:
+        """See ``act.unreadable``."""
+        kind = POOL if request.kind == "pool" else ADAPTATION
+        problem = self.cluster.problem(kind, (request.namespace, request.name))
+        if problem is not None:
+            await report_unreadable(self.client, kind, request.name, request.namespace or None, problem=problem, now=now)
 
 
 @dataclass(slots=True)
@@ -77,7 +92,9 @@ class Operator:
     resync: Resync
     intake: Intake
     reconciler: Reconciler
-    store: SampleStore
+    store: PatientStore
+    cluster: ClusterCache
+    learner: Learner
     lag: LagWatch = field(default_factory=LagWatch)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a part ended that must not: kopf is told to stop, and the process exits."""
@@ -89,13 +106,27 @@ class Operator:
         """Start everything but kopf."""
         self.health = HealthServer(self.find_deadly_troubles, self.find_missing, self.settings.health_port)
         await self.health.start()
-        for name, part in (("resync", self.resync.run()), ("passes", self.serve()), ("event loop", self.lag.run())):
+        parts = {
+            "resync": self.resync.run(),
+            "passes": self.serve(),
+            "event loop": self.lag.run(),
+            "store": self.store.run(),
+            "store upkeep": self.keep_store(),
+            "learning": self.learner.run(),
+        }
+        for name, part in parts.items():
             self._spawn(name, part)
 
     async def serve(self) -> None:
         """Passes begin once everything was listed: before that, what is absent may only be unseen."""
         await self.resync.synced.wait()
         await self.queue.run(build_work(self.reconciler), self.settings.workers)
+
+    async def keep_store(self) -> None:
+        """Compact the store, once it is known which adaptations there are."""
+        await self.resync.synced.wait()
+        every = self.settings.store_compact_seconds
+        await keep_compact(self.store, self.settings.retention(), lambda: {item.uid for item in self.cluster.adaptations()}, every_seconds=every)
 
     async def stop(self) -> None:
         """Stop taking keys, let writes in flight finish, close. Safe to call twice."""
@@ -140,19 +171,22 @@ class Operator:
         _log.error("a part ended, exiting", exc_info=None if task.cancelled() else task.exception(), extra={"part": task.get_name()})
 
 
-def build_operator(settings: Settings, store: SampleStore) -> Operator:
+def build_operator(settings: Settings, store: PatientStore) -> Operator:
     """Join the parts. Needs a running event loop; connects to nothing yet."""
     client = KubeClient.connect(requests_per_second=settings.requests_per_second, burst=settings.request_burst)
     cluster, limits = ClusterCache(), settings.limits()
     queue: WorkQueue[Request] = WorkQueue(measured=True)
     intake = Intake(cluster, queue)
-    writes = ClusterWrites(client, Actor(client, store, limits, intake.remember), intake.remember)
-    reconciler = Reconciler(Gatherer(cluster, client, store, limits), store, writes, PhysicsPredictor())
+    writes = ClusterWrites(client, Actor(client, store, limits, intake.remember), intake.remember, cluster)
+    models = Registry(open_shipped_model())
+    gatherer = RecallingGatherer(cluster, client, store, limits, models)
+    reconciler = Reconciler(gatherer, store, writes, LearnedPredictor(models))
+    learner = Learner(StoredModels(store), models, lambda: [queue.add(Request("pool", "", pool.name)) for pool in cluster.pools()])
     resync = Resync(client, intake, period_seconds=settings.resync_seconds)
-    return Operator(settings, client, queue, resync, intake, reconciler, store)
+    return Operator(settings, client, queue, resync, intake, reconciler, store, cluster, learner)
 
 
-async def run(settings: Settings, store: SampleStore) -> int:
+async def run(settings: Settings, store: PatientStore) -> int:
     """Run until SIGTERM (0), or until a part fails (1)."""
     operator = build_operator(settings, store)
     await operator.start()
@@ -186,6 +220,6 @@ async def _run_kopf(registry: kopf.OperatorRegistry, stop: asyncio.Event) -> Non
 
 
 def run_operator(settings: Settings) -> int:
-    """Open the store (which blocks), then run; returns the exit status."""
-    store = open_store(settings.store_url)
+    """Open the store (which blocks, and may fail for now), then run; returns the exit status."""
+    store = open_patiently(settings.store_url)
     return asyncio.run(run(settings, store))

@@ -13,22 +13,24 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelStatus
 from metainfer.decide.applying import apply_decision, note_declared
 from metainfer.decide.choosing import Ranking, rank_choice
-from metainfer.decide.conditions import find_condition
-from metainfer.decide.deciding import candidate_of, decided_candidate, present_line, record_choice, undecided_for_long
+from metainfer.decide.deciding import candidate_of, decided_candidate, present_line, record_choice
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
-from metainfer.decide.inputs import inputs_hash, start_run
+from metainfer.decide.names import claim_of
+from metainfer.decide.own_jobs import forget_refusal
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Predictor
 from metainfer.decide.profiling import next_profile
+from metainfer.decide.recording import record_again
 from metainfer.decide.scene import Scene, build_scene, why_no_node
+from metainfer.decide.standing import note_standing
+from metainfer.decide.starting import claim_run
 from metainfer.decide.target import TargetProblem, check_target
 from metainfer.decide.validating import next_benchmark
 from metainfer_probe.contract import ProfileReport
 
-RESTART_SECONDS = 3600.0
-"""A run that came to no decision (nothing feasible, nothing measured) is started afresh an hour after its budget: the world may have changed."""
-PORTRAIT_POLL_SECONDS = 15.0
+CLAIM_POLL_SECONDS = 60.0
+"""Claims are not watched."""
 PAUSED_POLL_SECONDS = 300.0
 """Blocked passes look again by themselves now and then; normally an event of the target or pool wakes them."""
 
@@ -44,12 +46,13 @@ class _Open:
 def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: datetime) -> AdaptationPlan:
     """The plan of one pass. Pure: same snapshot, predictor and clock, same plan."""
     draft = Draft(snapshot, now, snapshot.adaptation.status)
+    note_standing(draft)
     # 1. and 2. Is there something to decide, and for whom?
     opened = _open(draft)
     if isinstance(opened, AdaptationPlan):
         return opened
     # 3. One run per set of inputs, claimed in the status before anything is started.
-    waiting = _claim_run(draft, opened.scene)
+    waiting = claim_run(draft, opened.scene)
     if waiting is not None:
         return waiting
     opened = replace(opened, scene=_with_baseline(draft, opened.scene))
@@ -58,6 +61,8 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
         undecided = _work_out(draft, opened, predictor)
         if undecided is not None:
             return undecided
+    else:
+        record_again(draft)
     # 8. What was decided becomes what runs.
     return apply_decision(draft, opened.scene, opened.problem)
 
@@ -83,22 +88,6 @@ def _open(draft: Draft) -> _Open | AdaptationPlan:
     return _Open(scene, problem)
 
 
-def _claim_run(draft: Draft, scene: Scene) -> AdaptationPlan | None:
-    digest = inputs_hash(draft.snapshot, scene)
-    run = draft.status.run
-    if run is not None and run.inputs_hash == digest and not undecided_for_long(draft, RESTART_SECONDS):
-        return None
-    unprobed = _unprobed_families(scene)
-    if unprobed:
-        return draft.wait("WaitingForProbes", f"families {', '.join(unprobed)} have no portrait yet", seconds=PORTRAIT_POLL_SECONDS)
-    trigger = "first adaptation" if run is None else "SpecChanged: the adaptation, its target or the families on offer changed"
-    draft.put(run=start_run(draft.snapshot, digest, draft.now), recommendation=None, baseline=None, candidates=(), candidate_count=0, rejections=())
-    draft.announce("Normal", "AdaptationStarted", trigger)
-    # What was measured for the former inputs says nothing about these.
-    draft.snapshot = replace(draft.snapshot, profile=None, runs=())
-    return None
-
-
 def _with_baseline(draft: Draft, scene: Scene) -> Scene:
     """The present configuration as the run first saw it: a pod that is being replaced meanwhile does not make it another one."""
     known = draft.status.baseline
@@ -108,22 +97,18 @@ def _with_baseline(draft: Draft, scene: Scene) -> Scene:
     return scene
 
 
-def _unprobed_families(scene: Scene) -> tuple[str, ...]:
-    """Families that have nodes for the target but no portrait, while their pool is still measuring."""
-    measuring = set()
-    for pool in scene.pools:
-        state = find_condition(pool.status.conditions, reasons.PROBES_COMPLETED)
-        if state is None or (state.status == "False" and state.reason == "Probing"):
-            measuring.add(pool.name)
-    return tuple(option.family.name for option in scene.options if option.nodes and not option.portraits and option.pool in measuring)
-
-
 def _work_out(draft: Draft, opened: _Open, predictor: Predictor) -> AdaptationPlan | None:
     if opened.problem is not None and opened.problem.blocks == "benchmarks":
         return draft.stall(opened.problem.reason, opened.problem.message, seconds=PAUSED_POLL_SECONDS)
     closed = why_no_node(opened.scene)
     if closed is not None:
         return draft.stall(closed.reason, closed.message, seconds=PAUSED_POLL_SECONDS)
+    absent = claim_of(draft.snapshot.adaptation.spec.model.uri)
+    if absent in draft.snapshot.absent_claims:
+        namespace = draft.snapshot.adaptation.namespace
+        words = f"PersistentVolumeClaim {absent} of spec.model does not exist in namespace {namespace}: create it, or name another"
+        return draft.stall("ClaimMissing", words, seconds=CLAIM_POLL_SECONDS)
+    forget_refusal(draft)
     # 4. The model portrait.
     profile = next_profile(draft, opened.scene)
     if isinstance(profile, AdaptationPlan):

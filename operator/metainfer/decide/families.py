@@ -56,6 +56,8 @@ class FamilyOption:
     """Per node of ``nodes``: allocatable cards minus those held by pods; the target's own pods do not count."""
     no_room: Exclusion | None = None
     """Set when the target's replicas (with their surge) do not fit."""
+    unmeasurable: Mapping[str, Exclusion] = field(default_factory=dict)
+    """Those of ``nodes`` where no Job of the adaptation can be started until somebody changes something."""
 
     @property
     def typical(self) -> Portrait | None:
@@ -94,9 +96,23 @@ def selector_requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
     return exact + tuple(Requirement(item.key, item.operator, item.values) for item in selector.match_expressions)
 
 
+def selector_keys(selector: LabelSelector) -> tuple[str, ...]:
+    """The labels that a selector looks at, sorted."""
+    return tuple(sorted({*selector.match_labels, *(item.key for item in selector.match_expressions)}))
+
+
 def selector_matches(selector: LabelSelector, labels: Labels) -> bool:
     """Whether all entries hold; an empty selector matches everything."""
     return all(requirement_holds(requirement, labels) for requirement in selector_requirements(selector))
+
+
+@dataclass(frozen=True, slots=True)
+class _Selectors:
+    """A pool's selectors as expressions, worked out once for thousands of nodes."""
+
+    pool: PoolFacts
+    bounds: tuple[Requirement, ...]
+    families: tuple[tuple[AcceleratorFamily, tuple[Requirement, ...]], ...]
 
 
 def assign_nodes(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[NodeFacts]) -> Mapping[str, Membership | NoMembership]:
@@ -104,30 +120,44 @@ def assign_nodes(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[No
 
     A node that an older pool takes too belongs to the older one (``PoolOverlap``).
     """
-    elders = [other for other in pools if (other.created_at, other.name) < (pool.created_at, pool.name) and not other.deleting]
+    mine = _selectors(pool)
+    elders = [_selectors(other) for other in pools if (other.created_at, other.name) < (pool.created_at, pool.name) and not other.deleting]
     result: dict[str, Membership | NoMembership] = {}
     for node in nodes:
-        place = _place(pool, node)
+        place = _place(mine, node)
         if place is None:
             continue
-        owner = next((elder.name for elder in elders if isinstance(_place(elder, node), Membership)), None)
-        if owner is not None and isinstance(place, Membership):
-            place = NoMembership(reasons.POOL_OVERLAP, f"node {node.name} belongs to the older pool {owner}")
+        if isinstance(place, Membership):
+            owner = next((elder.pool.name for elder in elders if _find_family(elder, node) is not None), None)
+            if owner is not None:
+                place = NoMembership(reasons.POOL_OVERLAP, f"node {node.name} belongs to the older pool {owner}")
         result[node.name] = place
     return result
 
 
-def _place(pool: PoolFacts, node: NodeFacts) -> Membership | NoMembership | None:
-    if not selector_matches(pool.spec.node_selector, node.labels):
+def _selectors(pool: PoolFacts) -> _Selectors:
+    families = tuple((family, selector_requirements(family.selector)) for family in pool.spec.families)
+    return _Selectors(pool, selector_requirements(pool.spec.node_selector), families)
+
+
+def _find_family(selectors: _Selectors, node: NodeFacts) -> AcceleratorFamily | None:
+    if not _all_hold(selectors.bounds, node.labels):
         return None
-    for family in pool.spec.families:
-        if selector_matches(family.selector, node.labels):
-            return Membership(pool.name, family)
-    bounded = bool(pool.spec.node_selector.match_labels or pool.spec.node_selector.match_expressions)
+    return next((family for family, requirements in selectors.families if _all_hold(requirements, node.labels)), None)
+
+
+def _all_hold(requirements: Sequence[Requirement], labels: Labels) -> bool:
+    return all(requirement_holds(requirement, labels) for requirement in requirements)
+
+
+def _place(selectors: _Selectors, node: NodeFacts) -> Membership | NoMembership | None:
+    family, pool = _find_family(selectors, node), selectors.pool
+    if family is not None:
+        return Membership(pool.name, family)
+    if not _all_hold(selectors.bounds, node.labels):
+        return None
     holds_cards = any(node.allocatable.get(family.resource, 0) > 0 for family in pool.spec.families)
-    if not (bounded or holds_cards):
-        return None
-    return _missing(pool, node)
+    return _missing(pool, node) if selectors.bounds or holds_cards else None
 
 
 def _missing(pool: PoolFacts, node: NodeFacts) -> NoMembership:

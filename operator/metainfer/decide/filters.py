@@ -19,6 +19,7 @@ from metainfer.decide.candidates import joins_requests
 from metainfer.decide.facts import Candidate, Rejection
 from metainfer.decide.families import Exclusion, FamilyOption
 from metainfer.decide.footprint import needed_bytes, smallest_card_bytes
+from metainfer.decide.measurable import why_nowhere
 from metainfer_probe.contract import Failure, ProfileReport, ProviderProfile
 
 COVERAGE_FLOOR_PERMILLE = 800
@@ -107,6 +108,13 @@ def room_missing(candidate: Candidate, context: Context) -> Exclusion | None:
     """The target's replicas do not fit."""
     option = context.option(candidate)
     return option.no_room if option is not None else None
+
+
+def measuring_impossible(candidate: Candidate, context: Context) -> Exclusion | None:
+    """No node of the family takes a measuring Job: the model's volume is elsewhere, the cards are not handed out, the image does not fit."""
+    option = context.option(candidate)
+    nowhere = why_nowhere([option], [node.name for node in option.nodes]) if option is not None else None
+    return None if nowhere is None else Exclusion(nowhere.reason, f"nothing can be measured on family {candidate.family}: {nowhere.message}")
 
 
 def provider_missing(candidate: Candidate, context: Context) -> Exclusion | None:
@@ -223,10 +231,10 @@ def cost_unknown(candidate: Candidate, context: Context) -> Exclusion | None:
 
 
 RULES: tuple[Rule, ...] = (
-    family_unusable, portrait_missing, room_missing, provider_missing, model_unreadable, already_quantised, precision_failed, precision_emulated,
-    coverage_low, hot_operator_unsupported, memory_insufficient, batch_unsupported, inputs_ragged, lossy_unverifiable, cost_unknown,
+    family_unusable, portrait_missing, measuring_impossible, room_missing, provider_missing, model_unreadable, already_quantised, precision_failed,
+    precision_emulated, coverage_low, hot_operator_unsupported, memory_insufficient, batch_unsupported, inputs_ragged, lossy_unverifiable, cost_unknown,
 )  # fmt: skip
-RULES_FOR_CURRENT: tuple[Rule, ...] = (family_unusable, provider_missing, model_unreadable, already_quantised, precision_failed)
+RULES_FOR_CURRENT: tuple[Rule, ...] = (family_unusable, measuring_impossible, provider_missing, model_unreadable, already_quantised, precision_failed)
 
 
 def filter_candidates(candidates: Sequence[Candidate], context: Context) -> Feasible:

@@ -19,13 +19,14 @@ from metainfer.decide.names import (
     PURPOSE_LABEL,
     RUN_LABEL,
     candidate_json,
+    claim_of,
     job_name,
     label_value,
 )  # fmt: skip
 from metainfer.decide.plan import CreateJob, ModelVolume, Purpose
-from metainfer.decide.probing import tolerations_for
+from metainfer.decide.probing import PRESSURES, tolerations_for
 from metainfer.decide.scene import Scene, occupied_nodes
-from metainfer_probe.contract import BenchRequest, ModelSource, ProfileRequest, ServingConfig
+from metainfer_probe.contract import BenchRequest, ModelSource, ProfileRequest, RefusedModel, ServingConfig
 
 BENCH_SETUP_SECONDS = 60.0
 """Allowance inside a benchmark Job for making the variant, loading twice, the accuracy check and the micro probe."""
@@ -56,8 +57,9 @@ class Assignment:
 
 
 def closed_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
-    """Nodes of the family where nothing can be measured now: card held, or another measuring Job there."""
-    return occupied_nodes(snapshot, option) | frozenset(measured_nodes(snapshot.jobs))
+    """Nodes of the family where nothing can be measured now: card held, another measuring Job there, under pressure, or not at all."""
+    pressed = {node.name for node in option.nodes if any(node.conditions.get(kind) == "True" for kind in PRESSURES)}
+    return occupied_nodes(snapshot, option) | frozenset(measured_nodes(snapshot.jobs)) | option.unmeasurable.keys() | pressed
 
 
 def pool_allows(snapshot: AdaptationSnapshot, pool_name: str) -> bool:
@@ -79,8 +81,10 @@ def find_profile_site(snapshot: AdaptationSnapshot, options: Sequence[FamilyOpti
     return None
 
 
-def profile_assignment(snapshot: AdaptationSnapshot, run_id: str, providers: Sequence[str], attempt: int) -> Assignment:
-    """The model portrait, on every provider in question at once."""
+def profile_assignment(  # budget: what to measure, for which run, and what is known of the file
+    snapshot: AdaptationSnapshot, run_id: str, providers: Sequence[str], attempt: int, refused: RefusedModel | None = None
+) -> Assignment:
+    """The model portrait, on every provider in question at once; ``refused``: a file that needs no second attempt."""
     spec, limits = snapshot.adaptation.spec, snapshot.limits
     request = ProfileRequest(
         model=_source(spec.model.uri),
@@ -90,8 +94,18 @@ def profile_assignment(snapshot: AdaptationSnapshot, run_id: str, providers: Seq
         calibration=_calibration(snapshot),
         budget_seconds=limits.profile_budget_seconds,
         threads=limits.threads_per_card,
+        refused=refused,
     )
-    return Assignment(run_id, (run_id, str(attempt)), request, limits.job_start_seconds + limits.profile_budget_seconds + 30.0)
+    return Assignment(run_id, _profile_inputs(snapshot, run_id, attempt), request, limits.job_start_seconds + limits.profile_budget_seconds + 30.0)
+
+
+def profile_job_name(snapshot: AdaptationSnapshot, run_id: str, attempt: int) -> str:
+    """Of the Job that makes the run's portrait of the model. Another image or user is another Job: what failed with one may succeed with the other."""
+    return job_name("profile", snapshot.adaptation.uid, *_profile_inputs(snapshot, run_id, attempt))
+
+
+def _profile_inputs(snapshot: AdaptationSnapshot, run_id: str, attempt: int) -> tuple[str, ...]:
+    return run_id, snapshot.limits.probe_image, str(snapshot.limits.job_user_id), str(attempt)
 
 
 def bench_seconds(snapshot: AdaptationSnapshot) -> float:
@@ -103,7 +117,7 @@ def bench_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candi
     """One candidate against the family's fixed reference: fp32, one request at a time, same provider."""
     spec, limits = snapshot.adaptation.spec, snapshot.limits
     request = BenchRequest(
-        model=_source(spec.model.uri),
+        model=_source(spec.model.uri).model_copy(update={"sha256": _profiled_digest(snapshot)}),
         candidate=candidate.config,
         reference=ServingConfig(execution_provider=candidate.config.execution_provider),
         load_clients=spec.load.clients,
@@ -166,6 +180,12 @@ def _plain(quantities: Mapping[str, int]) -> Mapping[str, int]:
     return {name: value for name, value in quantities.items() if "/" not in name}
 
 
+def _profiled_digest(snapshot: AdaptationSnapshot) -> str | None:
+    """Pins benchmarks to the file that was profiled: another one fails before it is measured."""
+    report = snapshot.profile.report if snapshot.profile is not None else None
+    return (report.digest or None) if report is not None else None
+
+
 def _calibration(snapshot: AdaptationSnapshot) -> ModelSource | None:
     calibration = snapshot.adaptation.spec.accuracy.calibration
     return _source(calibration.uri) if calibration is not None else None
@@ -179,4 +199,5 @@ def _source(uri: str) -> ModelSource:
 
 
 def _volume(uri: str) -> ModelVolume | None:
-    return ModelVolume(uri.removeprefix("pvc://").partition("/")[0]) if uri.startswith("pvc://") else None
+    claim = claim_of(uri)
+    return ModelVolume(claim) if claim is not None else None

@@ -12,16 +12,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
+from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL, JobRefusal
 from metainfer.decide.caps import free_probes, measured_nodes, running_jobs
 from metainfer.decide.conditions import find_condition, parse_time
-from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait
+from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait, ProbeResult
 from metainfer.decide.families import Membership, NoMembership, assign_nodes, cards_used
-from metainfer.decide.names import NODE_ANNOTATION, PURPOSE_LABEL
-from metainfer.decide.plan import Action, CreateJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
+from metainfer.decide.names import NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL
+from metainfer.decide.own_jobs import LINGER_SECONDS
+from metainfer.decide.plan import Action, CreateJob, DeleteJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
 from metainfer.decide.pool_status import PoolFindings, build_pool_status
-from metainfer.decide.portraits import assess_family, build_portrait, health_labels, report_problem
-from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, find_obstacle, need_for_probe
+from metainfer.decide.portraits import Assessment, assess_family, health_labels
+from metainfer.decide.probe_failures import circumstances_of, mark_sick, portray_result
+from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, failure_words, find_obstacle, is_of_this_card, need_for_probe
+from metainfer.decide.refusal import refusal_words, retry_at
 
 RECHECK_SECONDS = 60.0
 """While a node waits for a probe (busy, backing off) the pool is looked at again even if no event comes."""
@@ -53,63 +56,67 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
             jobs_of_node[name] = (*jobs_of_node.get(name, ()), job)
     work = _Pass(snapshot, places, {node.name: node for node in snapshot.nodes}, jobs_of_node, now)
     # 2. Finished probes become portraits; 3. each against its family.
-    portraits, problems = _merge_results(work)
-    portraits = _assess(work, portraits)
+    portraits = _assess(work, _merge_results(work))
     # 4. Labels, 5. next probes.
-    starts, obstacles = _next_probes(work, portraits)
-    actions = (*_portrait_writes(work, portraits), *_label_writes(work, portraits), *starts, *_events(work, problems))
+    probes = _next_probes(work, portraits)
+    writes = (*_portrait_writes(work, portraits), *_label_writes(work, portraits))
+    actions = (*writes, *_end_pointless_probes(work, portraits), *probes.starts, *_events(work, portraits))
     # 6. Status.
-    findings = PoolFindings(places=places, portraits=portraits, obstacles=obstacles, starting=len(starts), problems=problems)
-    waiting = bool(starts or obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
+    findings = PoolFindings(places=places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
+    waiting = bool(probes.starts or probes.obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
     return PoolPlan(build_pool_status(snapshot, findings, now), actions, RECHECK_SECONDS if waiting else None)
 
 
-def _merge_results(work: _Pass) -> tuple[dict[str, Portrait], dict[str, tuple[str, str]]]:
-    """Portraits of members after the finished probes, and why other probes gave none."""
+def _merge_results(work: _Pass) -> dict[str, Portrait]:
+    """Portraits of members after the finished probes; one that failed is noted in the portrait there is, or in an empty one."""
     members = {node.name: (node, place) for node, place in work.members()}
     portraits = {name: item for name, item in work.snapshot.portraits.items() if name in members and item.spec.node_uid == members[name][0].uid}
-    problems: dict[str, tuple[str, str]] = {}
     for result in sorted(work.snapshot.results, key=lambda item: item.finished_at):
-        if result.node not in members or _is_stale(portraits.get(result.node), result.finished_at):
-            continue
-        problem = (result.failure.reason, result.failure.message) if result.failure else report_problem(result.report)
-        if problem is not None:
-            problems[result.node] = problem
-            continue
-        node, place = members[result.node]
-        spec, status = build_portrait(node, place, result)
         before = portraits.get(result.node)
-        health = before.status.health if before else "Unknown"
-        portraits[result.node] = Portrait(result.node, spec, status.model_copy(update={"health": health}))
-        problems.pop(result.node, None)
-    return portraits, problems
+        if result.node in members and not _is_stale(before, result.finished_at) and _counts(work, result, *members[result.node]):
+            node, place = members[result.node]
+            circumstances = circumstances_of(node, place, work.snapshot.pool, work.snapshot.limits)
+            portraits[result.node] = portray_result(node, place, result, before, circumstances)
+    return portraits
+
+
+def _counts(work: _Pass, result: ProbeResult, node: NodeFacts, place: Membership) -> bool:
+    """Whether it was measured for the family that the node is in now."""
+    return all(is_of_this_card(job, node, place) for job in work.jobs_of_node.get(result.node, ()) if job.name == result.job)
 
 
 def _is_stale(portrait: Portrait | None, finished_at: datetime) -> bool:
-    # The portrait's time has whole seconds, so equality means 'this very result'.
-    return portrait is not None and portrait.status.measured_at is not None and finished_at.replace(microsecond=0) <= parse_time(portrait.status.measured_at)
+    # The portrait's times have whole seconds, so equality means 'this very result'.
+    status = portrait.status if portrait is not None else None
+    seen = [status.measured_at, status.probe_failure.failed_at if status.probe_failure is not None else None] if status is not None else []
+    return any(finished_at.replace(microsecond=0) <= parse_time(moment) for moment in seen if moment is not None)
 
 
 def _assess(work: _Pass, portraits: Mapping[str, Portrait]) -> dict[str, Portrait]:
     by_family: dict[str, list[Portrait]] = {}
     for node, place in work.members():
-        if node.name in portraits:
+        if node.name in portraits and portraits[node.name].status.measured_at is not None:
             by_family.setdefault(place.family.name, []).append(portraits[node.name])
-    assessed: dict[str, Portrait] = {}
+    assessed = dict(portraits)
     for family in by_family.values():
         for name, assessment in assess_family(family).items():
-            status = portraits[name].status.model_copy(
-                update={"correction_factor_permille": assessment.correction_factor_permille, "health": assessment.health}
-            )
-            assessed[name] = replace(portraits[name], status=status)
-    return assessed
+            assessed[name] = _assessed(portraits[name], assessment)
+    return {name: mark_sick(item) for name, item in assessed.items()}
+
+
+def _assessed(portrait: Portrait, assessment: Assessment) -> Portrait:
+    """The very same portrait where nothing is new: thousands need no copy and no comparison then."""
+    status, found = portrait.status, (assessment.correction_factor_permille, assessment.health)
+    if (status.correction_factor_permille, status.health) == found:
+        return portrait
+    return replace(portrait, status=status.model_copy(update={"correction_factor_permille": found[0], "health": found[1]}))
 
 
 def _portrait_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
     writes: list[Action] = []
     for name, portrait in portraits.items():
         before = work.snapshot.portraits.get(name)
-        if before is None or (before.spec, before.status) != (portrait.spec, portrait.status):
+        if before is not portrait and (before is None or (before.spec, before.status) != (portrait.spec, portrait.status)):
             writes.append(WritePortrait(name, portrait.spec, portrait.status))
     mine = (name for name, item in work.snapshot.portraits.items() if item.spec.pool == work.snapshot.pool.name and name not in portraits)
     return (*writes, *(DeletePortrait(name, "the node is no longer in a family of this pool") for name in mine if not _keeps_place(work, name)))
@@ -124,7 +131,7 @@ def _keeps_place(work: _Pass, name: str) -> bool:
 def _label_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
     writes: list[Action] = []
     for node in work.nodes.values():
-        have = {key: value for key, value in node.labels.items() if key in (FAMILY_LABEL, HEALTH_LABEL)}
+        have = {key: node.labels[key] for key in (FAMILY_LABEL, HEALTH_LABEL) if key in node.labels}
         want = _wanted_labels(work, node, portraits)
         if want is not None and want != have:
             writes.append(WriteNodeLabels(node.name, want))
@@ -137,13 +144,25 @@ def _wanted_labels(work: _Pass, node: NodeFacts, portraits: Mapping[str, Portrai
     if isinstance(place, Membership):
         health = portraits[node.name].status.health if node.name in portraits else "Unknown"
         return {FAMILY_LABEL: place.family.name, **health_labels(health)}
+    if isinstance(place, NoMembership) and place.reason == reasons.POOL_OVERLAP:
+        return None  # the older pool labels it
     mine = node.name in work.snapshot.portraits and work.snapshot.portraits[node.name].spec.pool == work.snapshot.pool.name
     if not mine or _keeps_place(work, node.name):
         return None
     return {}
 
 
-def _next_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[tuple[CreateJob, ...], tuple[Obstacle, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Probes:
+    """The next probes, and why other nodes that need one get none."""
+
+    starts: tuple[CreateJob, ...]
+    obstacles: tuple[Obstacle, ...]
+    refusal: JobRefusal | None = None
+    """Why the API server takes no probe Job, while that stands."""
+
+
+def _next_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> _Probes:
     snapshot = work.snapshot
     running = running_jobs(snapshot.jobs, snapshot.pool.name)
     allowance = free_probes(snapshot.pool.spec.limits, running)
@@ -160,7 +179,17 @@ def _next_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[tuple[
             obstacles.append(Obstacle("ProbesPending", f"node {case.node.name} waits for its turn"))
         else:
             starts.append(build_probe_job(case, snapshot.pool, snapshot.limits))
-    return tuple(starts), tuple(obstacles)
+    return _held_back(work, _Probes(tuple(starts), tuple(obstacles)))
+
+
+def _held_back(work: _Pass, probes: _Probes) -> _Probes:
+    """While the API server takes no probe Job: only the one that it refused is tried, when that is due."""
+    refusal = work.snapshot.pool.status.refusal
+    refused = next((job for job in probes.starts if refusal is not None and job.name == refusal.job), None)
+    if refusal is None or refused is None:
+        return probes
+    waiting = Obstacle(refusal.reason, refusal_words(refusal), retry_at(refusal))
+    return _Probes((refused,) if work.now >= retry_at(refusal) else (), (waiting, *probes.obstacles), refusal)
 
 
 def _cases(work: _Pass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase]:
@@ -171,13 +200,55 @@ def _cases(work: _Pass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase
         if resource not in used:
             used[resource] = cards_used(work.snapshot.card_pods, resource)
         free = node.allocatable.get(resource, 0) - used[resource][node.name]
-        cases.append(ProbeCase(node, place, portraits.get(node.name), free, work.jobs_of_node.get(node.name, ())))
+        jobs = tuple(job for job in work.jobs_of_node.get(node.name, ()) if is_of_this_card(job, node, place))
+        circumstances = circumstances_of(node, place, work.snapshot.pool, work.snapshot.limits)
+        cases.append(ProbeCase(node, place, portraits.get(node.name), free, jobs, circumstances))
     # Never measured first, then the oldest portrait: a new family is usable soonest.
     return sorted(cases, key=lambda case: (case.portrait.status.measured_at or "" if case.portrait else "", case.node.name))
 
 
-def _events(work: _Pass, problems: Mapping[str, tuple[str, str]]) -> tuple[EmitEvent, ...]:
-    before = find_condition(work.snapshot.pool.status.conditions, reasons.PROBES_COMPLETED)
-    if before is not None and before.reason == reasons.PROBE_FAILED:
-        return ()  # said already
-    return tuple(EmitEvent("Warning", reason, f"probe of node {name} failed: {message}"[:1024]) for name, (reason, message) in sorted(problems.items())[:4])
+def _end_pointless_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[DeleteJob, ...]:
+    """Probe Jobs that hold a card for nothing: of a node that left the pool, of cards that are no longer there, or reported and kept alive."""
+    ends: list[DeleteJob] = []
+    for job in work.snapshot.jobs:
+        mine = job.labels.get(PURPOSE_LABEL) == "probe" and job.annotations.get(POOL_ANNOTATION) == work.snapshot.pool.name
+        if mine and not job.finished and not job.deleting and (why := _why_pointless(work, job, portraits)):
+            ends.append(DeleteJob(job.namespace, job.name, why, job.uid))
+    return tuple(ends)
+
+
+def _why_pointless(work: _Pass, job: JobFacts, portraits: Mapping[str, Portrait]) -> str:
+    name = job.annotations.get(NODE_ANNOTATION, "")
+    place, portrait = work.places.get(name), portraits.get(name)
+    if not isinstance(place, Membership):
+        return "" if _keeps_place(work, name) else "the node is no longer in a family of this pool"
+    if not is_of_this_card(job, work.nodes[name], place):
+        return "the node's cards or labels changed"
+    reported_at = _reported_at(job, portrait)
+    lingers = reported_at is not None and (work.now - parse_time(reported_at)).total_seconds() > LINGER_SECONDS
+    return "it has reported" if lingers else ""
+
+
+def _reported_at(job: JobFacts, portrait: Portrait | None) -> str | None:
+    """When the Job's result came into the portrait. An injected sidecar keeps one alive that has reported; one that never started waits on."""
+    if portrait is None:
+        return None
+    status, failure = portrait.status, portrait.status.probe_failure
+    if failure is not None and failure.job == job.name:
+        return failure.failed_at
+    return status.measured_at if status.probe_job == job.name else None
+
+
+def _events(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[EmitEvent, ...]:
+    """One for each node whose probe fails for a reason that it did not fail for before; repeated failures are in the status only."""
+    fresh: list[EmitEvent] = []
+    for name, portrait in sorted(portraits.items()):
+        before, failure = work.snapshot.portraits.get(name), portrait.status.probe_failure
+        known = before.status.probe_failure if before is not None else None
+        if failure is not None and (known is None or known.reason != failure.reason):
+            fresh.append(EmitEvent("Warning", failure.reason, f"probe of node {failure_words(name, failure)}"[:1024]))
+    refusal = work.snapshot.pool.status.refusal
+    said = find_condition(work.snapshot.pool.status.conditions, reasons.PROBES_COMPLETED)
+    if refusal is not None and (said is None or said.reason != refusal.reason):
+        fresh.append(EmitEvent("Warning", refusal.reason, refusal_words(refusal)))
+    return tuple(fresh[:4])

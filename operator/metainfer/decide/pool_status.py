@@ -8,10 +8,13 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily, AcceleratorPoolStatus, FamilyStatus, UnassignedNode
-from metainfer.decide.conditions import Finding, merge_conditions
+from metainfer.api.v1alpha1.common import JobRefusal
+from metainfer.decide.conditions import Finding, find_store_outage, merge_conditions
 from metainfer.decide.facts import NodeFacts, PoolSnapshot, Portrait
 from metainfer.decide.families import Membership, NoMembership, cards_used, driver_version
-from metainfer.decide.probing import Obstacle
+from metainfer.decide.predictor_status import build_predictor_status, family_figures, find_predictor
+from metainfer.decide.probing import Obstacle, failure_words
+from metainfer.decide.refusal import refusal_words
 
 LISTED_UNASSIGNED = 16
 
@@ -24,20 +27,28 @@ class PoolFindings:
     portraits: Mapping[str, Portrait]
     obstacles: tuple[Obstacle, ...]
     starting: int
-    problems: Mapping[str, tuple[str, str]]
+    refusal: JobRefusal | None = None
+
+    @property
+    def measured(self) -> Mapping[str, Portrait]:
+        """Portraits with figures."""
+        return {name: item for name, item in self.portraits.items() if item.status.measured_at is not None}
 
 
 def build_pool_status(snapshot: PoolSnapshot, findings: PoolFindings, now: datetime) -> AcceleratorPoolStatus:
     """The whole status."""
     nodes = {node.name: node for node in snapshot.nodes}
     outside = sorted((name, place) for name, place in findings.places.items() if isinstance(place, NoMembership))
-    conditions = merge_conditions(snapshot.pool.status.conditions, _findings(findings), now=now, generation=snapshot.pool.generation)
+    found = (*_findings(findings), find_predictor(snapshot.learned), *find_store_outage(snapshot.store_problem))
+    conditions = merge_conditions(snapshot.pool.status.conditions, found, now=now, generation=snapshot.pool.generation)
     return AcceleratorPoolStatus(
         observed_generation=snapshot.pool.generation,
         nodes=sum(isinstance(place, Membership) for place in findings.places.values()),
         families=tuple(_family(family, nodes, snapshot, findings) for family in snapshot.pool.spec.families),
         unassigned=tuple(UnassignedNode(name=name, reason=place.reason, message=place.message[:512]) for name, place in outside[:LISTED_UNASSIGNED]),
         unassigned_count=len(outside),
+        refusal=findings.refusal,
+        predictor=build_predictor_status(snapshot.learned),
         conditions=conditions,
     )
 
@@ -52,32 +63,51 @@ def _family(family: AcceleratorFamily, nodes: Mapping[str, NodeFacts], snapshot:
         nodes=len(mine),
         cards=cards,
         free_cards=max(0, cards - sum(used[node.name] for node in mine)),
-        probed=len(portraits),
+        probed=sum(portrait.status.measured_at is not None for portrait in portraits),
         degraded=sum(portrait.status.health == "Degraded" for portrait in portraits),
         driver_versions=tuple(sorted({version for node in mine if (version := driver_version(family, node))}))[:8],
-    )
+    ).model_copy(update=family_figures(snapshot.learned, snapshot.pool.name, family.name))
 
 
 def _findings(findings: PoolFindings) -> tuple[Finding, ...]:
     members = sum(isinstance(place, Membership) for place in findings.places.values())
     probes = _probes(members, findings)
     labels = _labels(findings)
-    if members == 0:
+    if members == 0 and any(isinstance(place, NoMembership) and place.reason == reasons.POOL_OVERLAP for place in findings.places.values()):
+        ready = Finding(reasons.READY, "False", reasons.POOL_OVERLAP, "every node that a family selects belongs to an older pool")
+    elif members == 0:
         ready = Finding(reasons.READY, "False", "NoNodes", "no node is in a family of this pool: check the families' selectors against the nodes' labels")
-    elif not findings.portraits:
+    elif not findings.measured:
         ready = Finding(reasons.READY, "False", probes.reason, probes.message)
     else:
-        ready = Finding(reasons.READY, "True", "Portrayed", f"{len(findings.portraits)} of {members} nodes have a portrait")
+        ready = Finding(reasons.READY, "True", "Portrayed", f"{len(findings.measured)} of {members} nodes have a portrait")
     working = findings.starting or any(obstacle.reason == "ProbesPending" for obstacle in findings.obstacles)
     reconciling = Finding(reasons.RECONCILING, "True" if working else "False", "Probing", probes.message)
-    return (ready, probes, labels, reconciling)
+    return (ready, probes, labels, _conflict(findings), reconciling)
+
+
+def _conflict(findings: PoolFindings) -> Finding:
+    """Nodes that an older pool has."""
+    taken = sorted(place.message for place in findings.places.values() if isinstance(place, NoMembership) and place.reason == reasons.POOL_OVERLAP)
+    if not taken:
+        return Finding(reasons.NODE_CONFLICT, "False", "OnlyPool", "no older pool has a node of this one")
+    more = f" and {len(taken) - 4} more" if len(taken) > 4 else ""
+    words = f"{'; '.join(taken[:4])}{more}: narrow the nodeSelector or the families of one of the pools"
+    return Finding(reasons.NODE_CONFLICT, "True", reasons.POOL_OVERLAP, words)
 
 
 def _probes(members: int, findings: PoolFindings) -> Finding:
-    done = len(findings.portraits)
-    failed = [f"{name}: {message}" for name, (_, message) in sorted(findings.problems.items())]
+    done = len(findings.measured)
+    failed = {name: item.status.probe_failure for name, item in sorted(findings.portraits.items()) if item.status.probe_failure is not None}
+    if findings.refusal is not None:
+        words = f"{done} of {members} nodes measured; {refusal_words(findings.refusal)}"
+        return Finding(reasons.PROBES_COMPLETED, "False", findings.refusal.reason, words)
     if failed:
-        return Finding(reasons.PROBES_COMPLETED, "False", reasons.PROBE_FAILED, f"{done} of {members} nodes measured; failed: {'; '.join(failed[:4])}")
+        kinds = {failure.reason for failure in failed.values()}
+        words = "; ".join([failure_words(name, failure) for name, failure in failed.items()][:4])
+        return Finding(
+            reasons.PROBES_COMPLETED, "False", kinds.pop() if len(kinds) == 1 else reasons.PROBE_FAILED, f"{done} of {members} nodes measured; failed: {words}"
+        )
     waiting = [obstacle for obstacle in findings.obstacles if obstacle.reason != "ProbesPending"]
     if findings.starting or len(waiting) < len(findings.obstacles):
         return Finding(reasons.PROBES_COMPLETED, "False", "Probing", f"{done} of {members} nodes measured")

@@ -16,7 +16,7 @@ from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus, PortraitFigures
 from metainfer.decide.conditions import format_time
 from metainfer.decide.facts import NodeFacts, Portrait, ProbeResult
-from metainfer.decide.families import Membership, driver_version, selector_requirements
+from metainfer.decide.families import Membership, driver_version, selector_keys
 from metainfer.decide.names import short_hash
 from metainfer_probe.contract import NodeReport, ProviderFigures
 
@@ -40,7 +40,7 @@ class Assessment:
 def build_identity(node: NodeFacts, membership: Membership) -> str:
     """Hash over what makes it the same card: node UID, family, card count, and the labels the family selects on."""
     family = membership.family
-    labels = [f"{key}={node.labels.get(key, '')}" for key in sorted({item.key for item in selector_requirements(family.selector)})]
+    labels = [f"{key}={node.labels.get(key, '')}" for key in selector_keys(family.selector)]
     return short_hash(node.uid, membership.pool, family.name, str(node.allocatable.get(family.resource, 0)), *labels, length=16)
 
 
@@ -88,17 +88,6 @@ def _figures(item: ProviderFigures) -> PortraitFigures:
         launch_p99=format_duration_us(item.launch_p99_us),
         launch_p50_nanoseconds=round(item.launch_p50_us * 1000),
     )
-
-
-def report_problem(report: NodeReport | None) -> tuple[str, str] | None:
-    """Why a finished probe gives no portrait: (reason, message), or None when it does."""
-    if report is None:
-        return ("ReportMissing", "the probe left no report")
-    if report.failure is not None:
-        return (report.failure.reason, report.failure.message)
-    if report.machine is None or report.micro is None or not report.figures:
-        return ("NothingMeasured", "; ".join(item.failure.message for item in report.problems)[:512] or "the probe measured no provider")
-    return None
 
 
 def assess_family(portraits: Sequence[Portrait]) -> Mapping[str, Assessment]:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from metainfer.api.durations import parse_duration, parse_duration_us
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec
-from metainfer.decide.conditions import parse_time
+from metainfer.api.v1alpha1.node_portrait import ProbeFailure
+from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.facts import JobFacts, MeasuringLimits, NodeFacts, PoolFacts, Portrait, Toleration
 from metainfer.decide.families import Membership, driver_version
-from metainfer.decide.names import NODE_ANNOTATION, NODE_LABEL, POOL_ANNOTATION, POOL_LABEL, PURPOSE_LABEL, job_name, label_value
+from metainfer.decide.image_room import why_no_image_room
+from metainfer.decide.names import CARD_ANNOTATION, NODE_ANNOTATION, NODE_LABEL, POOL_ANNOTATION, POOL_LABEL, PURPOSE_LABEL, job_name, label_value
 from metainfer.decide.plan import CreateJob
 from metainfer.decide.portraits import build_identity
+from metainfer.decide.probe_failures import retry_at
+from metainfer.decide.waiting import find_waiting
 from metainfer_probe.contract import NodeRequest
 
-RETRY_BASE = timedelta(minutes=5)
-RETRY_LIMIT = timedelta(hours=1)
-"""A failed probe is tried again after 5, 10, 20, 40, 60 minutes; finished Jobs are kept for an hour, so the count survives restarts."""
-EVICTION_MARGIN_BYTES = 2 << 30
-"""Kept free beside the image when it must be pulled: the kubelet starts to evict below 10-15 % of the disk."""
+PRESSURES = ("DiskPressure", "MemoryPressure", "PIDPressure")
+"""Conditions of a node that a measurement would make worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,13 @@ class ProbeCase:
     free_cards: int
     jobs: tuple[JobFacts, ...]
     """Probe Jobs for this node, running and finished."""
+    circumstances: str = ""
+    """See ``probe_failures.circumstances_of``."""
+
+    @property
+    def failure(self) -> ProbeFailure | None:
+        """What became of the last probe, if it gave no portrait."""
+        return self.portrait.status.probe_failure if self.portrait is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +67,22 @@ def need_for_probe(case: ProbeCase, spec: AcceleratorPoolSpec, now: datetime) ->
 
 def find_obstacle(case: ProbeCase, limits: MeasuringLimits, now: datetime) -> Obstacle | None:
     """First reason that keeps the node from being probed now."""
-    for rule in (_under_way, _not_ready, _under_pressure, _no_disk_room, _backing_off, _busy):
+    for rule in (_under_way, _not_ready, _under_pressure, _no_disk_room, _failed_before, _busy):
         obstacle = rule(case, limits, now)
         if obstacle is not None:
             return obstacle
     return None
 
 
-def _under_way(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
+def _under_way(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obstacle | None:
     # First of all: the probe itself holds the card, and may put the node under pressure.
-    running = any(not job.finished for job in case.jobs)
-    return Obstacle("ProbesPending", f"node {case.node.name} is being measured") if running else None
+    running = next((job for job in case.jobs if not job.finished), None)
+    if running is None:
+        return None
+    waiting = find_waiting(running, now)
+    if waiting is not None and waiting.reason:
+        return Obstacle(waiting.reason, f"the probe of node {case.node.name}: {waiting.words}")
+    return Obstacle("ProbesPending", f"node {case.node.name} is being measured")
 
 
 def _not_ready(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
@@ -81,47 +94,45 @@ def _not_ready(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obs
 
 
 def _under_pressure(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
-    pressures = [kind for kind in ("DiskPressure", "MemoryPressure", "PIDPressure") if case.node.conditions.get(kind) == "True"]
+    pressures = [kind for kind in PRESSURES if case.node.conditions.get(kind) == "True"]
     return Obstacle(pressures[0], f"node {case.node.name} reports {pressures[0]}") if pressures else None
 
 
 def _no_disk_room(case: ProbeCase, limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
-    disk = case.node.allocatable.get("ephemeral-storage")
-    if disk is None or limits.probe_image in case.node.image_bytes:
-        return None
-    used = sum(set(case.node.image_bytes.values()))
-    if disk - used >= limits.image_bytes + EVICTION_MARGIN_BYTES:
-        return None
-    words = f"{(disk - used) >> 20} MiB left beside its images, the probe image needs {limits.image_bytes >> 20} MiB"
-    return Obstacle("NoImageSpace", f"node {case.node.name}: {words}")
+    words = why_no_image_room(case.node, limits)
+    return Obstacle("NoImageSpace", words) if words else None
 
 
-def _backing_off(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obstacle | None:
-    failed = failed_attempts(case)
-    if not failed:
+def _failed_before(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obstacle | None:
+    failure = case.failure
+    if failure is None:
         return None
-    last = max((job.created_at for job in failed if job.created_at is not None), default=now)
-    retry_at = last + min(RETRY_BASE * 2 ** (len(failed) - 1), RETRY_LIMIT)
-    if now >= retry_at:
-        return None
-    return Obstacle("ProbeFailed", f"node {case.node.name}: {len(failed)} failed probe(s), next try in {round((retry_at - now).total_seconds())} s", retry_at)
+    due = retry_at(failure, case.circumstances)
+    return None if due is not None and now >= due else Obstacle(failure.reason, failure_words(case.node.name, failure), due)
+
+
+def failure_words(node: str, failure: ProbeFailure) -> str:
+    """Node, reason, and what comes next; the same until the next try has failed too."""
+    due = retry_at(failure, failure.circumstances)
+    when = f"tried again at {format_time(due)}" if due is not None else "not tried again by itself: delete its NodePortrait for another try"
+    return f"{node}: {failure.reason}: {failure.message} ({failure.attempts} failed, {when})"
 
 
 def _busy(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
     return None if case.free_cards > 0 else Obstacle("NodeBusy", f"node {case.node.name} has no free card")
 
 
-def failed_attempts(case: ProbeCase) -> tuple[JobFacts, ...]:
-    """Finished probe Jobs since the portrait that did not become one."""
-    since = parse_time(case.portrait.status.measured_at) if case.portrait and case.portrait.status.measured_at else None
-    return tuple(job for job in case.jobs if job.finished and (since is None or (job.created_at is not None and job.created_at > since)))
+def is_of_this_card(job: JobFacts, node: NodeFacts, membership: Membership) -> bool:
+    """Whether a probe Job was started for the card that is there now: another family, selector or card count makes it another one."""
+    return job.annotations.get(CARD_ANNOTATION, "") in ("", build_identity(node, membership))
 
 
 def build_probe_job(case: ProbeCase, pool: PoolFacts, limits: MeasuringLimits) -> CreateJob:
-    """The probe of one node. Its name holds node, identity, last portrait and attempt: a restart finds it again."""
+    """The probe of one node. Its name holds node, identity, last portrait and the Job that failed before it: a restart finds it again."""
     seconds = parse_duration_us(pool.spec.probe.duration) / 1e6
     measured_at = case.portrait.status.measured_at if case.portrait else None
-    inputs = (pool.uid, case.node.uid, build_identity(case.node, case.membership), measured_at or "", str(len(failed_attempts(case))))
+    failed = case.failure.job if case.failure is not None else ""
+    inputs = (pool.uid, case.node.uid, build_identity(case.node, case.membership), measured_at or "", failed, case.circumstances)
     return CreateJob(
         namespace=limits.operator_namespace,
         name=job_name("probe", *inputs),
@@ -133,7 +144,7 @@ def build_probe_job(case: ProbeCase, pool: PoolFacts, limits: MeasuringLimits) -
         # Model loading, micro probe and report come on top of the measured time: half of it again, at least 30 s.
         deadline_seconds=round(limits.job_start_seconds + seconds + max(30.0, seconds / 2)),
         labels={PURPOSE_LABEL: "probe", POOL_LABEL: label_value(pool.name), NODE_LABEL: label_value(case.node.name)},
-        annotations={POOL_ANNOTATION: pool.name, NODE_ANNOTATION: case.node.name},
+        annotations={POOL_ANNOTATION: pool.name, NODE_ANNOTATION: case.node.name, CARD_ANNOTATION: build_identity(case.node, case.membership)},
         tolerations=tolerations_for(case.node),
     )
 

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metainfer.decide.declared import affinity_declarations
+from metainfer.api.v1alpha1.common import HEALTH_LABEL
+from metainfer.decide.declared import affinity_declarations, owners_template
 from metainfer.decide.facts import AdaptationSnapshot, Candidate, ContainerFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
 from metainfer.decide.families import Exclusion, FamilyOption, Membership, assign_nodes, cards_used, selector_matches
+from metainfer.decide.measurable import find_unmeasurable
 from metainfer.decide.names import PURPOSE_LABEL
-from metainfer.decide.restrictions import eligible_nodes
+from metainfer.decide.portraits import DEGRADED_LABEL_VALUE
+from metainfer.decide.restrictions import NEVER_SELECTED, eligible_nodes
 from metainfer.decide.room import cards_requested, find_no_room, target_resource_allows
 from metainfer.decide.settings_mapping import Baseline, SettingsMapping, read_baseline, resolve_mapping
 from metainfer.decide.target import find_container
@@ -63,7 +66,7 @@ def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | No
 def _options(snapshot: AdaptationSnapshot, target: TargetFacts, pools: Sequence[PoolFacts]) -> tuple[FamilyOption, ...]:
     ready_on = {pod.node for pod in snapshot.target_pods if pod.ready}
     excluded = eligible_nodes(
-        target.template,
+        owners_template(target),
         snapshot.nodes,
         runtime_class=snapshot.runtime_class,
         claim_terms=snapshot.claim_terms,
@@ -88,6 +91,8 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
     others = [pod for pod in snapshot.card_pods if pod.uid not in own and PURPOSE_LABEL not in pod.labels]
     used = cards_used(others, resource)
     free = {node.name: max(0, node.allocatable.get(resource, 0) - used[node.name]) for node in nodes}
+    places = tuple(node for node in nodes if node.labels.get(HEALTH_LABEL) != DEGRADED_LABEL_VALUE)  # what is applied keeps pods off the others
+    closed_now = tuple(node for node in raw.nodes if node.name in raw.excluded and raw.excluded[node.name].reason not in NEVER_SELECTED)
     return FamilyOption(
         pool=raw.pool,
         family=raw.family,
@@ -95,7 +100,8 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
         excluded={node.name: raw.excluded[node.name] for node in raw.nodes if node.name in raw.excluded},
         portraits=_typical_first(nodes, snapshot),
         free_cards=free,
-        no_room=find_no_room(target, nodes, free, resource) if nodes else None,
+        no_room=find_no_room(target, places, free, resource, closed=closed_now) if nodes else None,
+        unmeasurable=find_unmeasurable(snapshot, nodes),
     )
 
 
@@ -111,7 +117,8 @@ def _closed(target: TargetFacts, resource: str, providers: Sequence[str]) -> Exc
 
 
 def _typical_first(nodes: Sequence[NodeFacts], snapshot: AdaptationSnapshot) -> tuple[Portrait, ...]:
-    mine = [snapshot.portraits[node.name] for node in nodes if node.name in snapshot.portraits and snapshot.portraits[node.name].spec.node_uid == node.uid]
+    known = [snapshot.portraits[node.name] for node in nodes if node.name in snapshot.portraits and snapshot.portraits[node.name].spec.node_uid == node.uid]
+    mine = [portrait for portrait in known if portrait.status.measured_at is not None]
     return tuple(sorted(mine, key=lambda item: (item.status.health == "Degraded", abs(item.status.correction_factor_permille - 1000), item.node)))
 
 

@@ -16,9 +16,10 @@ from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.measuring import Site, bench_assignment, bench_seconds, build_measuring_job, closed_nodes, pool_allows
+from metainfer.decide.own_jobs import start_job, unreported_jobs, wait_for_job
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction
-from metainfer.decide.profiling import POLL_SECONDS, TURN_SECONDS, unreported_jobs, wait_for_job
+from metainfer.decide.profiling import RETRY_SECONDS, TURN_SECONDS
 from metainfer.decide.scene import Scene
 from metainfer.decide.validation import Measure, Situation, next_step, pick_node
 
@@ -110,9 +111,13 @@ def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> A
     node = next((item for item in option.nodes if item.name == name), None)
     if node is None or not pool_allows(draft.snapshot, candidate.pool):
         return draft.wait("Validating", f"{words}: waiting for a turn on a card of family {candidate.family}", seconds=TURN_SECONDS)
+    pause = RETRY_SECONDS - (draft.now - earlier[-1].finished_at).total_seconds() if earlier and earlier[-1].node == node.name else 0.0
+    failure = earlier[-1].failure if earlier else None
+    if failure is not None and pause > 0:
+        # Elsewhere it is tried at once; here the cause needs time to pass.
+        return draft.wait(failure.reason, f"{words}: tried again in a minute: {failure.message}", seconds=pause)
     assignment = bench_assignment(draft.snapshot, run.id, candidate, attempt=len(earlier))
-    draft.act(build_measuring_job(draft.snapshot, scene, Site(option, node), assignment))
-    return draft.wait("Validating", words, seconds=POLL_SECONDS)
+    return start_job(draft, build_measuring_job(draft.snapshot, scene, Site(option, node), assignment), "Validating", words)
 
 
 def _progress(situation: Situation, *, running: bool) -> str:

@@ -96,6 +96,11 @@ class ServerUnavailable(ApiError):
     retryable = True
 
 
+def is_webhook_down(error: ApiError) -> bool:
+    """Whether an admission webhook did not answer: the server is well, and says 500 for as long as the webhook is gone."""
+    return error.status >= 500 and "failed calling webhook" in error.message
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: Invalid,
     401: Unauthorized,

@@ -27,9 +27,9 @@ class Log:
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], datetime] = {}
 
-    async def record_decision(self, adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> bool:
+    async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         fresh = (adaptation_uid, decision.decision_id) not in self.kept
-        self.kept.setdefault((adaptation_uid, decision.decision_id), decided_at)
+        self.kept.setdefault((adaptation_uid, decision.decision_id), decision.decided_at)
         return fresh
 
 
@@ -93,6 +93,11 @@ async def test_a_predecessor_that_is_being_deleted_is_not_the_job() -> None:
     assert outcome.result == "Pending"
 
 
+NO_RIGHT = 'jobs.batch is forbidden: User "x" cannot create resource "jobs" in API group "batch" in the namespace "models"'
+WEBHOOK = 'admission webhook "policy.example" denied the request: no team label'
+POLICY = "jobs.batch \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no team label"
+TERMINATING = 'jobs.batch "x" is forbidden: unable to create new content in namespace models because it is being terminated'
+WEBHOOK_DOWN = 'Internal error occurred: failed calling webhook "policy.example": Post "https://policy.default.svc": no endpoints available'
 QUOTA = 'jobs.batch "x" is forbidden: exceeded quota: team, requested: count/jobs.batch=1, used: count/jobs.batch=4, limited: count/jobs.batch=4'
 
 
@@ -100,9 +105,14 @@ QUOTA = 'jobs.batch "x" is forbidden: exceeded quota: team, requested: count/job
     ("error", "want_reason", "want_retryable"),
     [
         pytest.param(Forbidden(403, "Forbidden", QUOTA), "QuotaExceeded", True, id="a quota"),
-        pytest.param(Forbidden(403, "Forbidden", "may not create"), "CreateJobForbidden", False, id="a missing right"),
-        pytest.param(Invalid(422, "Invalid", "spec.template: wrong"), "CreateJobInvalid", False, id="an invalid manifest"),
-        pytest.param(NotFound(404, "NotFound", "namespace gone"), "CreateJobNotFound", False, id="the namespace is gone"),
+        pytest.param(Forbidden(403, "Forbidden", NO_RIGHT), "RightMissing", False, id="a missing right"),
+        pytest.param(Forbidden(403, "Forbidden", WEBHOOK), "JobRefused", False, id="an admission webhook"),
+        pytest.param(Invalid(422, "Invalid", POLICY), "JobRefused", False, id="an admission policy"),
+        pytest.param(Forbidden(403, "Forbidden", "maximum cpu usage per Container is 6, but limit is 8"), "JobRefused", False, id="a built-in rule"),
+        pytest.param(Invalid(422, "Invalid", "spec.template: wrong"), "JobInvalid", False, id="an invalid manifest"),
+        pytest.param(NotFound(404, "NotFound", 'namespaces "x" not found'), "NamespaceGone", False, id="the namespace is gone"),
+        pytest.param(Forbidden(403, "Forbidden", TERMINATING), "NamespaceGone", False, id="the namespace is going"),
+        pytest.param(ServerUnavailable(500, "InternalError", WEBHOOK_DOWN), "AdmissionUnavailable", True, id="a webhook that does not answer"),
     ],
 )
 async def test_a_refusal_is_an_outcome_with_the_servers_words_and_the_rest_goes_on(error: ApiError, want_reason: str, want_retryable: bool) -> None:
@@ -128,7 +138,7 @@ async def test_a_conflict_on_the_target_names_path_and_manager_and_leaves_the_re
     """'Applied' must not be told of something that was not."""
     owner = FieldOwner('.spec.template.spec.containers[name="server"].env[name="X"].value', "helm")
     cluster = FakeCluster(DEPLOYMENT, failures={"apply": FieldConflict(409, "Conflict", "conflict with helm", (owner,))})
-    outcomes = await execute(cluster, APPLY, RecordDecision("d", "r", {}), TOLD)
+    outcomes = await execute(cluster, APPLY, RecordDecision("d", "r", NOON, {}), TOLD)
     assert [(item.result, item.conflicts) for item in outcomes] == [("Contested", (owner,))]
     assert outcomes[0].failure is not None
     assert outcomes[0].failure.reason == "FieldContested"
@@ -169,7 +179,7 @@ async def test_a_decision_is_recorded_once_with_the_time_it_was_taken() -> None:
     """Killed after recording: the first time stands."""
     log = Log()
     actor = make_actor(FakeCluster(), log=log)
-    decision = RecordDecision("d1", "run-1", {"why": "faster"})
+    decision = RecordDecision("d1", "run-1", NOON, {"why": "faster"})
     results = [item.result for _ in range(2) for item in await actor.execute((decision,), OCR)]
     assert (results, log.kept) == (["Done", "Unchanged"], {("uid-ocr", "d1"): NOON})
 

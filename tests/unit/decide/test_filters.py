@@ -74,6 +74,7 @@ CASES: tuple[tuple[str, Candidate, Context], ...] = (
     ("NoNodes", make_candidate(), make_context(make_option(nodes=(), portraits=()))),
     ("TaintNotTolerated", make_candidate(), make_context(make_option(nodes=(), portraits=(), excluded=ONE_NODE_OUT))),
     ("NoPortrait", make_candidate(), make_context(make_option(portraits=()))),
+    ("ModelElsewhere", make_candidate(), make_context(make_option(unmeasurable={"node-1": Exclusion("ModelElsewhere", "its volume is on node-9")}))),
     ("NoRoom", make_candidate(), make_context(make_option(no_room=Exclusion("NoRoom", "needs 2 cards, 1 is free")))),
     ("ProviderMissing", make_candidate(execution_provider="ROCMExecutionProvider"), make_context()),
     ("ProviderMissing", make_candidate(execution_provider=OPENVINO_PROVIDER), make_context(make_option(figures=(make_figures(),)))),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from metainfer.decide.names import NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LAB
 from metainfer.decide.plan import CreateJob, DeleteJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
 from metainfer.decide.pool import decide_pool
 from metainfer.decide.portraits import assess_family, build_identity
+from metainfer.decide.refusal import record_refusal
 from metainfer_probe.contract import Failure, Machine, MicroProbe, NodeReport, ProviderFigures
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -107,6 +109,7 @@ def test_the_same_inputs_give_the_same_job_name() -> None:
         pytest.param({"ready": False}, "NodeNotReady", id="not ready"),
         pytest.param({"unschedulable": True}, "NodeUnschedulable", id="cordoned"),
         pytest.param({"conditions": {"DiskPressure": "True"}}, "DiskPressure", id="under disk pressure"),
+        pytest.param({"conditions": {"MemoryPressure": "True"}}, "MemoryPressure", id="under memory pressure"),
         pytest.param({"allocatable": {"ephemeral-storage": 19 << 30}, "image_bytes": {"big": 17 << 30}}, "NoImageSpace", id="no room for the image"),
     ],
 )
@@ -183,21 +186,188 @@ def test_a_family_of_one_is_its_own_median() -> None:
     assert assess_family([make_portrait("n0")])["n0"].correction_factor_permille == 1000
 
 
-def test_a_failed_probe_is_named_and_tried_again_later() -> None:
-    """One Event, a condition with the failure's own words, the next try after the back-off."""
+GPU_LOST = Failure(reason="CardRefused", message="Allocate failed: GPU is lost", retryable=True)
+EVICTED = Failure(reason="Evicted", message="The node was low on resource: ephemeral-storage.")
+
+
+@dataclass
+class Cluster:
+    """A pool whose plans are carried out: portraits and labels are written, Jobs fail as they are told to, and are forgotten after an hour."""
+
+    snapshot: PoolSnapshot
+    failure: Failure
+    now: datetime = NOW
+    starts: list[tuple[int, str | None]] = field(default_factory=list)
+    """(minute, node) of every probe."""
+    events: list[EmitEvent] = field(default_factory=list)
+
+    def turn(self, minutes: float = 1.0) -> PoolPlan:
+        """One pass, and what follows from it."""
+        plan = decide_pool(self.snapshot, self.now)
+        pool = replace(self.snapshot.pool, status=plan.status)
+        self.snapshot = replace(self.snapshot, pool=pool)
+        for action in plan.actions:
+            if isinstance(action, CreateJob):
+                self._fail(action)
+            elif isinstance(action, WritePortrait):
+                portrait = Portrait(action.node, action.spec, action.status)
+                self.snapshot = replace(self.snapshot, portraits={**self.snapshot.portraits, action.node: portrait})
+            elif isinstance(action, WriteNodeLabels):
+                nodes = tuple(replace(node, labels=make_labels(node, action)) if node.name == action.node else node for node in self.snapshot.nodes)
+                self.snapshot = replace(self.snapshot, nodes=nodes)
+            elif isinstance(action, EmitEvent):
+                self.events.append(action)
+        self.now += timedelta(minutes=minutes)
+        hour_ago = self.now - timedelta(hours=1)
+        self.snapshot = replace(
+            self.snapshot,
+            jobs=tuple(job for job in self.snapshot.jobs if job.created_at is None or job.created_at > hour_ago),
+            results=tuple(item for item in self.snapshot.results if item.finished_at > hour_ago),
+        )
+        return plan
+
+    def play(self, minutes: int) -> None:
+        """A pass each minute."""
+        for _ in range(minutes):
+            self.turn()
+
+    def _fail(self, action: CreateJob) -> None:
+        assert action.name not in {job.name for job in self.snapshot.jobs}, "a finished Job of the same name would be taken for done"
+        self.starts.append((round((self.now - NOW).total_seconds() / 60), action.node))
+        job = JobFacts(
+            action.namespace, action.name, f"uid-{action.name}", action.labels, action.annotations, created_at=self.now, condition="Failed", failed=1
+        )
+        result = ProbeResult(action.name, action.node or "", self.now + timedelta(seconds=5), failure=self.failure, job_uid=job.uid)
+        self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, job), results=(*self.snapshot.results, result))
+
+
+def make_labels(node: NodeFacts, action: WriteNodeLabels) -> Mapping[str, str]:
+    """A node's labels after we wrote ours."""
+    return {key: value for key, value in node.labels.items() if key not in (FAMILY_LABEL, HEALTH_LABEL)} | dict(action.labels)
+
+
+def completed(plan: PoolPlan) -> tuple[str, str]:
+    """Reason and message of ProbesCompleted."""
+    found = find_condition(plan.status.conditions, "ProbesCompleted")
+    assert found is not None
+    return found.reason, found.message
+
+
+def test_a_card_that_is_refused_takes_its_node_out_at_once() -> None:
+    """One pass after the refusal the node avoids new pods; the pool says which, why, and when it is tried again."""
+    cluster = Cluster(make_pool_snapshot(make_member("v100-1")), GPU_LOST)
+    cluster.turn()
+    plan = cluster.turn()
+    assert labels_written(plan) == {"v100-1": {FAMILY_LABEL: "ort-cpu", HEALTH_LABEL: "degraded"}}
+    reason, message = completed(plan)
+    assert reason == "CardRefused"
+    assert "v100-1" in message
+    assert "GPU is lost" in message
+    assert "tried again at 2026-03-01T12:05:05Z" in message
+    assert (plan.status.families[0].degraded, plan.status.families[0].probed) == (1, 0)
+
+
+def test_a_failed_probe_is_tried_again_ever_later_though_its_jobs_are_gone() -> None:
+    """Jobs are kept for an hour, the count in the portrait for as long as the node: at most one an hour in the end, and one Event in all."""
+    cluster = Cluster(make_pool_snapshot(make_member("n0")), GPU_LOST)
+    cluster.play(6 * 60)
+    minutes = [minute for minute, _ in cluster.starts]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(minutes)]
+    assert pauses[:4] == [6, 11, 21, 41]
+    assert set(pauses[4:]) == {61}
+    assert [event.reason for event in cluster.events] == ["CardRefused"]
+
+
+def test_between_two_tries_nothing_is_written() -> None:
+    """A condition that counts down would be a write each minute."""
+    cluster = Cluster(make_pool_snapshot(make_member("n0")), GPU_LOST)
+    cluster.play(3)
+    before = cluster.snapshot.pool.status
+    plan = cluster.turn()
+    assert (plan.actions, plan.status) == ((), before)
+
+
+def test_an_evicted_probe_is_not_tried_again_by_itself() -> None:
+    """Pulling the image may be what filled the node: not in a day, not after a restart, but when something is different."""
+    cluster = Cluster(make_pool_snapshot(make_member("edge-1")), EVICTED)
+    cluster.play(24 * 60)
+    assert cluster.starts == [(0, "edge-1")]
+    reason, message = completed(cluster.turn())
+    assert (reason, "not tried again by itself" in message) == ("Evicted", True)
+    cluster.snapshot = replace(cluster.snapshot, limits=replace(cluster.snapshot.limits, probe_image="probe:2"))
+    cluster.turn()
+    assert len(cluster.starts) == 2
+
+
+def test_a_portrait_that_is_deleted_is_another_try() -> None:
+    """What the message tells people to do."""
+    cluster = Cluster(make_pool_snapshot(make_member("edge-1")), EVICTED)
+    cluster.play(90)
+    cluster.snapshot = replace(cluster.snapshot, portraits={})
+    cluster.turn()
+    assert len(cluster.starts) == 2
+
+
+def test_a_good_probe_makes_a_node_well_again() -> None:
+    """Its failure is forgotten and the mark is taken off."""
+    cluster = Cluster(make_pool_snapshot(make_member("n0")), GPU_LOST)
+    cluster.play(3)
+    cluster.snapshot = replace(cluster.snapshot, results=(make_result("n0", finished_at=cluster.now),))
+    plan = cluster.turn()
+    assert labels_written(plan) == {"n0": {FAMILY_LABEL: "ort-cpu"}}
+    assert completed(plan)[0] == "Measured"
+    assert cluster.snapshot.portraits["n0"].status.probe_failure is None
+
+
+def test_a_failed_probe_keeps_the_portrait_there_is() -> None:
+    """What was measured once is old, not wrong; another pool's problem is none of this node's."""
     node = make_member("n0")
-    failed = make_probe_job("n0", condition="Failed", failed=1, created_at=NOW - timedelta(minutes=2))
-    result = make_result("n0", report=None, failure=Failure(reason="CardRefused", message="the kubelet refused the card"))
-    snapshot = make_pool_snapshot(node, jobs=(failed,), results=(result,))
-    plan = decide_pool(snapshot, NOW)
-    assert started(plan) == []
-    assert [action.reason for action in plan.actions if isinstance(action, EmitEvent)] == ["CardRefused"]
-    completed = find_condition(plan.status.conditions, "ProbesCompleted")
-    assert completed is not None
-    assert "the kubelet refused the card" in completed.message
-    again = decide_pool(replace(snapshot, pool=replace(snapshot.pool, status=plan.status)), NOW + timedelta(minutes=4))
-    assert started(again) == ["n0"]
-    assert not [action for action in again.actions if isinstance(action, EmitEvent)]
+    old = replace(make_young_portrait(node), status=make_young_portrait(node).status.model_copy(update={"measured_at": "2026-01-01T00:00:00Z"}))
+    cluster = Cluster(make_pool_snapshot(node, portraits={"n0": old}), Failure(reason="NodeLost", message="gone", retryable=True))
+    cluster.play(2)
+    status = cluster.snapshot.portraits["n0"].status
+    assert (status.figures, status.health) == (old.status.figures, "Healthy")
+    assert status.probe_failure is not None
+    assert status.probe_failure.reason == "NodeLost"
+
+
+REFUSAL = Failure(reason="QuotaExceeded", message="exceeded quota: q, requested: count/jobs.batch=1, used: 4, limited: 4", retryable=True)
+
+
+def refuse(snapshot: PoolSnapshot, job: str, now: datetime) -> PoolSnapshot:
+    """The snapshot after the API server did not take the Job."""
+    refusal = record_refusal(snapshot.pool.status.refusal, job, REFUSAL, now)
+    return replace(snapshot, pool=replace(snapshot.pool, status=snapshot.pool.status.model_copy(update={"refusal": refusal})))
+
+
+def test_a_probe_that_the_api_server_does_not_take_is_said_and_tried_ever_later() -> None:
+    """One Job at a time, after 1, 2, 4, ... 60 minutes; the condition has the quota's numbers and stays the same meanwhile."""
+    snapshot = make_pool_snapshot(make_member("n0"), make_member("n1"))
+    first = next(action for action in decide_pool(snapshot, NOW).actions if isinstance(action, CreateJob))
+    tries, said, now = [], set(), NOW
+    snapshot = refuse(snapshot, first.name, now)
+    for minute in range(1, 300):
+        now = NOW + timedelta(minutes=minute)
+        plan = decide_pool(snapshot, now)
+        said.add(completed(plan))
+        snapshot = replace(snapshot, pool=replace(snapshot.pool, status=plan.status))
+        if names := [action.name for action in plan.actions if isinstance(action, CreateJob)]:
+            assert names == [first.name]
+            tries.append(minute)
+            snapshot = refuse(snapshot, first.name, now)
+    assert tries == [1, 3, 7, 15, 31, 63, 123, 183, 243]
+    ((reason, message),) = said
+    assert reason == "QuotaExceeded"
+    assert "used: 4, limited: 4" in message
+
+
+def test_a_probe_that_is_taken_at_last_ends_the_refusal() -> None:
+    """The others follow in the next pass."""
+    snapshot = make_pool_snapshot(make_member("n0"), make_member("n1"))
+    first = next(action for action in decide_pool(snapshot, NOW).actions if isinstance(action, CreateJob))
+    job = JobFacts(first.namespace, first.name, "uid", first.labels, first.annotations, created_at=NOW, active=1)
+    plan = decide_pool(replace(refuse(snapshot, first.name, NOW), jobs=(job,)), NOW)
+    assert (started(plan), plan.status.refusal) == (["n1"], None)
 
 
 def test_a_probe_that_waits_is_left_to_its_deadline() -> None:
@@ -206,6 +376,31 @@ def test_a_probe_that_waits_is_left_to_its_deadline() -> None:
     job = make_probe_job("n0", created_at=NOW - timedelta(minutes=10), active=1, pods=(waiting,))
     plan = decide_pool(make_pool_snapshot(make_member("n0"), jobs=(job,)), NOW)
     assert not [action for action in plan.actions if isinstance(action, CreateJob | DeleteJob)]
+
+
+def test_a_probe_that_does_not_start_says_why_while_it_waits() -> None:
+    """A queue holds it; it takes no place under the cap, and the others go on."""
+    job = make_probe_job("n0", created_at=NOW - timedelta(minutes=10), suspended=True, suspended_by="queue lab of kueue.x-k8s.io")
+    pool = make_pool(spec={"limits": {"max_concurrent_probes": 1}})
+    plan = decide_pool(make_pool_snapshot(make_member("n0"), make_member("n1"), pool=pool, jobs=(job,)), NOW)
+    assert started(plan) == ["n1"]
+    alone = decide_pool(make_pool_snapshot(make_member("n0"), jobs=(job,)), NOW)
+    assert completed(alone)[0] == "JobSuspended"
+    assert "suspended by queue lab of kueue.x-k8s.io" in completed(alone)[1]
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["reported, and kept by a sidecar", "given up, and never started"])
+def test_a_probe_that_lives_on_after_its_result_is_ended(*, failed: bool) -> None:
+    """It would hold a card; an ordinary Job ends by itself within seconds and is kept for its record."""
+    job = make_probe_job("n0", created_at=NOW - timedelta(minutes=5), active=1)
+    failure = Failure(reason="ImagePullFailed", message="x", retryable=True)
+    result = make_result("n0", job=job.name, **({"report": None, "failure": failure} if failed else {}))
+    snapshot = make_pool_snapshot(make_member("n0"), jobs=(job,), results=(result,))
+    first = decide_pool(snapshot, NOW)
+    (write,) = [action for action in first.actions if isinstance(action, WritePortrait)]
+    later = replace(snapshot, portraits={"n0": Portrait("n0", write.spec, write.status)})
+    ends = [[action.name for action in plan.actions if isinstance(action, DeleteJob)] for plan in (first, decide_pool(later, NOW + timedelta(seconds=30)))]
+    assert ends == [[], [job.name]]
 
 
 def test_a_node_without_many_labels_does_not_break_the_status() -> None:
@@ -259,3 +454,58 @@ def test_a_probe_tolerates_the_vendors_taint_but_not_a_cordon() -> None:
     plan = decide_pool(make_pool_snapshot(make_member("n0", taints=taints)), NOW)
     (job,) = [action for action in plan.actions if isinstance(action, CreateJob)]
     assert [toleration.key for toleration in job.tolerations] == ["nvidia.com/gpu"]
+
+
+def test_an_older_pools_nodes_are_told_in_a_condition_of_the_younger() -> None:
+    """NodeConflict names node and pool; the younger one starts nothing there and leaves the labels to the older."""
+    older, younger = make_pool("older", created_at=NOW - timedelta(days=2)), make_pool("younger", created_at=NOW - timedelta(days=1))
+    node = make_member("n0", labels={HEALTH_LABEL: "degraded"})
+    mine = make_portrait("n0", pool="younger")
+    plan = decide_pool(make_pool_snapshot(node, pool=younger, pools=(older, younger), portraits={"n0": mine}), NOW)
+    conflict, ready = (find_condition(plan.status.conditions, kind) for kind in ("NodeConflict", "Ready"))
+    assert conflict is not None
+    assert ready is not None
+    assert (conflict.status, conflict.reason) == ("True", "PoolOverlap")
+    assert "node n0 belongs to the older pool older" in conflict.message
+    assert (ready.status, ready.reason) == ("False", "PoolOverlap")
+    assert labels_written(plan) == {}
+    alone = decide_pool(make_pool_snapshot(node, pool=younger, pools=(younger,)), NOW)
+    (found,) = [item for item in alone.status.conditions if item.type == "NodeConflict"]
+    assert (found.status, found.reason) == ("False", "OnlyPool")
+
+
+def renamed_under_way(**job: Any) -> tuple[PoolSnapshot, JobFacts]:
+    """A probe was started for the family under its former name; the pool has been edited since."""
+    node = make_member("n0", labels={FAMILY_LABEL: "ort-cpu"})
+    before = make_pool_snapshot(node)
+    (start,) = [action for action in decide_pool(before, NOW).actions if isinstance(action, CreateJob)]
+    facts = JobFacts(start.namespace, start.name, "uid-job", start.labels, start.annotations, created_at=NOW, **job)
+    renamed = make_pool("cards", make_family("renamed", selector={"matchLabels": {FAMILY_LABEL_OF_VENDOR: "ort-cpu"}}))
+    return replace(before, pool=renamed, pools=(renamed,), jobs=(facts,)), facts
+
+
+def test_a_probe_for_a_family_that_is_gone_is_ended() -> None:
+    """It holds the card that the node's family of today has to be measured on."""
+    snapshot, job = renamed_under_way(active=1)
+    plan = decide_pool(snapshot, NOW)
+    assert [(action.name, action.uid) for action in plan.actions if isinstance(action, DeleteJob)] == [(job.name, job.uid)]
+
+
+def test_the_result_of_a_probe_for_a_family_that_is_gone_does_not_count() -> None:
+    """No portrait, no failure and no back-off: the node is measured for the family that it is in."""
+    snapshot, job = renamed_under_way(condition="Complete", succeeded=1)
+    plan = decide_pool(replace(snapshot, results=(make_result("n0", job=job.name),)), NOW + timedelta(minutes=1))
+    assert not [action for action in plan.actions if isinstance(action, WritePortrait | DeleteJob)]
+    assert started(plan) == ["n0"]
+    assert labels_written(plan) == {"n0": {FAMILY_LABEL: "renamed"}}
+
+
+def test_the_result_of_a_probe_for_the_same_family_counts_after_any_other_edit() -> None:
+    """Caps, prices and other families of the pool make no other card of this one."""
+    node = make_member("n0")
+    before = make_pool_snapshot(node)
+    (start,) = [action for action in decide_pool(before, NOW).actions if isinstance(action, CreateJob)]
+    job = JobFacts(start.namespace, start.name, "uid-job", start.labels, start.annotations, created_at=NOW, condition="Complete", succeeded=1)
+    edited = make_pool("cards", make_family(hourly_cost_micros=7), make_family("other", selector={"matchLabels": {"x": "y"}}))
+    plan = decide_pool(replace(before, pool=edited, pools=(edited,), jobs=(job,), results=(make_result("n0", job=job.name),)), NOW + timedelta(minutes=1))
+    assert [action.node for action in plan.actions if isinstance(action, WritePortrait)] == ["n0"]

@@ -12,9 +12,11 @@ from metainfer.api.v1alpha1.common import (
     Condition,
     Duration,
     FamilyName,
+    JobRefusal,
     LabelKey,
     LabelSelector,
     ProviderName,
+    Timestamp,
     duration_between,
     keyed_by,
 )
@@ -98,6 +100,26 @@ class FamilyStatus(ApiModel):
     driver_versions: tuple[Annotated[str, Field(max_length=128)], ...] = Field(
         default=(), max_length=8, description="driverVersions lists the first 8 driver versions found, sorted."
     )
+    learned_rows: int = Field(default=0, description="learnedRows is how many measurements of this family the serving model was trained on.")
+    held_out_regret_permille: int | None = Field(
+        default=None,
+        description="heldOutRegretPermille is the throughput that the model's first pick loses against the best one in this family, on models that it "
+        "was not trained on; absent while there are too few.",
+    )
+    base_regret_permille: int | None = Field(default=None, description="baseRegretPermille is the same for the roofline alone.")
+
+
+class PredictorStatus(ApiModel):
+    """Which learned model ranks candidates, for all pools."""
+
+    version: int | None = Field(default=None, description="version of the model, counted in the sample store; 0 came with the operator, absent = none.")
+    feature_version: int = Field(default=0, description="featureVersion of this operator: models of another one are made anew.")
+    rows: int = Field(default=0, description="rows is how many measurements the model was trained on.")
+    made_at: Timestamp | None = Field(default=None, description="madeAt is when the model was trained.")
+    held_out_regret_permille: int | None = Field(
+        default=None, description="heldOutRegretPermille is the throughput that its first pick loses against the best one, on models not trained on."
+    )
+    base_regret_permille: int | None = Field(default=None, description="baseRegretPermille is the same for the roofline alone.")
 
 
 class UnassignedNode(ApiModel):
@@ -116,8 +138,10 @@ class AcceleratorPoolStatus(ApiModel):
     )
     nodes: int = Field(default=0, description="nodes is how many nodes the pool's families have together.")
     families: tuple[FamilyStatus, ...] = Field(default=(), max_length=32, json_schema_extra=keyed_by("name"), description="families has the counts per family.")
+    predictor: PredictorStatus | None = Field(default=None, description="predictor is the learned model that ranks candidates now.")
     unassigned: tuple[UnassignedNode, ...] = Field(default=(), max_length=16, description="unassigned lists the first 16 nodes that no family takes.")
     unassigned_count: int = Field(default=0, description="unassignedCount is how many nodes no family takes.")
+    refusal: JobRefusal | None = Field(default=None, description="refusal is set while the API server takes no probe Job; the next try comes later each time.")
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, json_schema_extra=keyed_by("type"), description="conditions of the pool; Ready sums them up."
     )

@@ -50,7 +50,21 @@ FamilyName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
 """A DNS name of at most 253 characters, a slash, a name of at most 63."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=_LABEL_VALUE)]
-EnvName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        json_schema_extra=rules(
+            (
+                "!self.matches('^(PATH|HOME|IFS|ENV|SHELL|BASH_ENV|GCONV_PATH|NODE_(OPTIONS|PATH)|PERL5?(OPT|LIB|DB)|RUBY(OPT|LIB)|PYTHON[A-Z]+|(LD|DYLD|GLIBC|MALLOC|KUBERNETES|JAVA|JDK|_JAVA)_.*)$')",
+                "must be a variable of the server's own: loaders, shells and language runtimes read this one before the server does",
+            )
+        ),
+    ),
+]
+"""Of the server in the target. Its values are ours, its name is the user's: it must not name what decides which program runs."""
 Duration = Annotated[
     str,
     Field(
@@ -102,6 +116,16 @@ class Condition(ApiModel):
     message: str = Field(default="", max_length=2048, description="message names the thing and what to do, for people.")
     last_transition_time: Timestamp = Field(description="lastTransitionTime is when status last changed.")
     observed_generation: int = Field(default=0, ge=0, description="observedGeneration is the metadata.generation that this was found for.")
+
+
+class JobRefusal(ApiModel):
+    """The API server did not take a measuring Job. Kept until it takes one, so that tries come further and further apart, also across restarts."""
+
+    job: str = Field(max_length=63, description="job is the name of the Job that was refused last.")
+    reason: str = Field(max_length=64, description="reason in one word; docs/conditions.md explains each.")
+    message: str = Field(max_length=512, description="message is what the API server said.")
+    attempts: int = Field(ge=1, description="attempts is how often it was tried in a row.")
+    refused_at: Timestamp = Field(description="refusedAt is when it was tried last.")
 
 
 class LabelSelectorRequirement(ApiModel):

@@ -80,6 +80,7 @@ _PORTRAIT = KindDefinition(
         Column("Card", ".status.cardModel", "The card's own name."),
         Column("Factor", ".status.correctionFactorPermille", "Speed against the family's median; 1000 = typical.", type="integer"),
         Column("Health", ".status.health", "Health of the cards, by the factor."),
+        Column("Failure", ".status.probeFailure.reason", "Why the last probe gave no portrait."),
         Column("Driver", ".status.driverVersion", "Driver version at the measurement.", wide=True),
         Column("Measured", ".status.measuredAt", "Time since the measurement.", type="date", wide=True),
         _AGE,

@@ -14,6 +14,7 @@ from metainfer.api.v1alpha1.common import (
     Condition,
     Duration,
     EnvName,
+    JobRefusal,
     LabelSelector,
     ModelUri,
     Name,
@@ -199,7 +200,7 @@ class ModelAdaptationSpec(ApiModel):
     update_policy: UpdatePolicy = Field(default=UpdatePolicy(), description="updatePolicy says when a choice is written.")
     deletion_policy: Literal["Restore", "Retain"] = Field(
         default="Restore",
-        description="deletionPolicy says what becomes of a Deployment that this adaptation leaves: Restore gives back every field, Retain keeps what is applied.",
+        description="deletionPolicy for a Deployment that this adaptation leaves: Restore gives every field back, Retain keeps what is applied.",
     )
     suspend: bool = Field(default=False, description="suspend stops new work for this adaptation; what is applied stays.")
 
@@ -219,6 +220,7 @@ class RunStatus(ApiModel):
     started_at: Timestamp = Field(description="startedAt is when the run began; validation.budget counts from here.")
     step: Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"] = Field(description="step that is under way.")
     progress: str = Field(default="", max_length=256, description="progress in words, for example: validating 2 of 4, about 3 min left.")
+    refusal: JobRefusal | None = Field(default=None, description="refusal is set while the API server takes no Job of this run; the next try comes later each time.")
     trigger: str = Field(default="", max_length=512, description="trigger says why the run was started.")
     inputs: tuple[InputStatus, ...] = Field(
         default=(), max_length=16, json_schema_extra=keyed_by("name"), description="inputs are the parts behind inputsHash, so that a change can be named."
@@ -307,16 +309,19 @@ class RemovalStatus(ApiModel):
 
     count: int = Field(ge=1, description="count of removals, each less than a day after the one before.")
     noticed_at: Timestamp = Field(description="noticedAt is when the last one was noticed.")
-    version: str = Field(max_length=64, description="version of the Deployment on which it was noticed; one version counts once.")
+    version: str = Field(
+        default="", max_length=64, description="version (UID and generation) of the Deployment on which it was last written again; empty until then."
+    )
     manager: str = Field(default="", max_length=128, description="manager that did it, where the Deployment's managedFields tell.")
 
 
-class RefusalStatus(ApiModel):
-    """That the API server refuses to take what was decided."""
+class ApplyRefusal(ApiModel):
+    """The API server does not take what was decided. Kept until it does, so that tries come further and further apart, also across restarts."""
 
     decision_id: str = Field(max_length=32, description="decisionId of the decision that is refused.")
-    count: int = Field(ge=1, description="count of refusals in a row; the pauses between tries grow with it.")
-    refused_at: Timestamp = Field(description="refusedAt is when the last try was refused.")
+    attempts: int = Field(ge=1, description="attempts is how often it was tried in a row.")
+    refused_at: Timestamp = Field(description="refusedAt is when it was tried last.")
+    message: str = Field(default="", max_length=512, description="message is what the API server said.")
 
 
 class Placement(ApiModel):
@@ -348,7 +353,9 @@ class ModelAdaptationStatus(ApiModel):
     baseline: CandidateStatus | None = Field(default=None, description="baseline is the configuration that the Deployment had when the run began.")
     recommendation: Recommendation | None = Field(default=None, description="recommendation is what we advise.")
     placement: Placement | None = Field(default=None, description="placement is what is applied.")
-    refusal: RefusalStatus | None = Field(default=None, description="refusal is set while the API server refuses to take what was decided.")
+    apply_refusal: ApplyRefusal | None = Field(
+        default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."
+    )
     candidates: tuple[CandidateStatus, ...] = Field(default=(), max_length=16, description="candidates are the best 16 of the ranking, best first.")
     candidate_count: int = Field(default=0, description="candidateCount is how many candidates were ranked.")
     rejections: tuple[RejectionStatus, ...] = Field(

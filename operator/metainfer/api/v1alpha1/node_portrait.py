@@ -34,6 +34,20 @@ class PortraitFigures(ApiModel):
     launch_p50_nanoseconds: int = Field(description="launchP50Nanoseconds is launchP50 unrounded, for the predictor.")
 
 
+class ProbeFailure(ApiModel):
+    """The last probe gave no portrait. Kept here because it outlives the Job, and goes with the node."""
+
+    job: str = Field(max_length=63, description="job is the name of the Job that failed.")
+    reason: str = Field(max_length=64, description="reason in one word; docs/conditions.md explains each.")
+    message: str = Field(max_length=512, description="message says what happened.")
+    attempts: int = Field(ge=1, description="attempts is how many probes failed in a row.")
+    retryable: bool = Field(description="retryable says whether it is tried again by itself, later each time.")
+    failed_at: Timestamp = Field(description="failedAt is when the last one failed.")
+    circumstances: str = Field(
+        max_length=64, description="circumstances is a hash over cards, driver, probe image and pool: others are another try. Delete the portrait for one at once."
+    )
+
+
 class NodePortraitStatus(ApiModel):
     """The portrait."""
 
@@ -67,6 +81,7 @@ class NodePortraitStatus(ApiModel):
         default=1000, description="correctionFactorPermille is this instance's speed against its family's median; 1000 = typical."
     )
     health: Literal["Healthy", "Degraded", "Unknown"] = Field(default="Unknown", description="health of the node's cards, by the correction factor.")
+    probe_failure: ProbeFailure | None = Field(default=None, description="probeFailure is set while the last probe of the node gave no portrait.")
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, json_schema_extra=keyed_by("type"), description="conditions of the portrait; Ready sums them up."
     )
