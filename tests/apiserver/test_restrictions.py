@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 from tests.apiserver.api_server import ApiServer, find_binary, run_api_server
+from tests.unit.decide.make_facts import make_target
 
 from metainfer.decide.facts import NodeTerm, RuntimeClassFacts
 from metainfer.decide.restrictions import eligible_nodes
+from metainfer.decide.room import find_no_room
 from metainfer.observe.pods import project_template, project_terms
 from metainfer.observe.projections import project_node, project_runtime_class
 
@@ -43,6 +46,7 @@ RUNTIME_CLASS: Raw = {
     "kind": "RuntimeClass",
     "metadata": {"name": "sandbox"},
     "handler": "sandbox",
+    "overhead": {"podFixed": {"cpu": "250m"}},
     "scheduling": {"nodeSelector": {"cc": "false"}, "tolerations": [{"key": "site/cards-only", "operator": "Exists", "effect": "NoSchedule"}]},
 }
 VOLUME_TERMS: Raw = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}]}
@@ -85,6 +89,7 @@ PODS: dict[str, Raw] = {
     "tolerates another effect": {"tolerations": [TOLERATES_TRUE | {"effect": "NoExecute"}]},
     "runtime class alone": {"runtimeClassName": "sandbox"},
     "a bound volume": {"volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]},
+    "what the sandbox takes for itself": {"runtimeClassName": "sandbox", "containers": [container(requests={"cpu": "900m"})]},
     "two cores": {"containers": [container(requests={"cpu": "1500m"})]},
     "a card": {"containers": [container(limits={GPU: 1})]},
     "a card of a native sidecar": {"initContainers": [container(limits={GPU: 1}) | {"name": "model", "restartPolicy": "Always"}]},
@@ -190,3 +195,69 @@ def test_the_cases_are_worth_asking(allowed: dict[str, set[str]]) -> None:
     assert [kind for kind, nodes in allowed.items() if not nodes] == ["only an empty term"]
     assert allowed["every form at once"] == {"t4-a", "l4-c", "l4-only", "small"}
     assert all(any(node not in nodes for nodes in allowed.values()) for node in NODES)
+
+
+SKEW = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+SPREADS = [
+    pytest.param({"a": 3, "b": 1}, SKEW, (), id="the full zone holds the other back"),
+    pytest.param({"a": 3, "b": 1}, SKEW | {"maxSkew": 2}, (), id="two more are allowed"),
+    pytest.param({"a": 2, "b": 0}, SKEW, (), id="a zone without a card counts"),
+    pytest.param({"a": 2, "b": 2, "c": 2}, SKEW, ("c",), id="a zone that is cordoned counts"),
+    pytest.param({"a": 3, "b": 3}, SKEW | {"minDomains": 3}, (), id="fewer zones than minDomains"),
+    pytest.param({"a": 2, "b": 3}, SKEW | {"whenUnsatisfiable": "ScheduleAnyway"}, (), id="a wish is no restriction"),
+    pytest.param({"a": 2, "b": 2}, None, (), id="anti-affinity by zone"),
+]
+
+
+@pytest.mark.parametrize(("cards", "constraint", "cordoned"), SPREADS)
+def test_as_many_pods_find_a_place_as_we_say(server: ApiServer, cards: dict[str, int], constraint: Raw | None, cordoned: tuple[str, ...]) -> None:
+    """One node for each zone, pods until no more fit: the scheduler places exactly as many as we count room for."""
+    case = secrets.token_hex(4)
+    try:
+        for zone, count in cards.items():
+            create_node(server, f"{case}-{zone}", {"labels": {ZONE: zone, "case": case}, "cards": str(count), "unschedulable": zone in cordoned})
+        template = make_spreading(case, constraint)
+        names = {f"{case}-{number}" for number in range(sum(cards.values()) + 1)}
+        for name in sorted(names):
+            post(server, "/api/v1/namespaces/default/pods", {"metadata": {"name": name, "labels": {"app": case}}, "spec": template["spec"]})
+        wait_for_answers(server, names)
+        want = count_places(server, case, template)
+        assert placed(server, names, want) == want
+        assert 0 < want < len(names)
+    finally:
+        for zone in cards:
+            server.send("DELETE", f"/api/v1/nodes/{case}-{zone}")
+
+
+def make_spreading(case: str, constraint: Raw | None) -> Raw:
+    """A pod template of one card on the nodes of the case."""
+    own = {"matchLabels": {"app": case}}
+    spread: Raw = {"topologySpreadConstraints": [constraint | {"labelSelector": own}]} if constraint is not None else {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ZONE, "labelSelector": own}]}}
+    }  # fmt: skip
+    return {"metadata": {"labels": {"app": case}}, "spec": {"nodeSelector": {"case": case}, "containers": [container(limits={GPU: 1})], **spread}}
+
+
+def count_places(server: ApiServer, case: str, template: Raw) -> int:
+    """The most replicas for which we find room."""
+    facts = project_template(template, "default")
+    nodes = [node for raw in server.send("GET", "/api/v1/nodes")[1]["items"] if (node := project_node(raw)).labels.get("case") == case]
+    excluded = eligible_nodes(facts, nodes, runtime_class=None, claim_terms={})
+    free = {node.name: node.allocatable[GPU] for node in nodes}
+    places = [node for node in nodes if node.name not in excluded]
+    closed = [node for node in nodes if node.name in excluded]
+    replicas = 0
+    while find_no_room(make_target(template=facts, replicas=replicas + 1, strategy="Recreate"), places, free, GPU, closed=closed) is None:
+        replicas += 1
+    return replicas
+
+
+def placed(server: ApiServer, names: set[str], want: int) -> int:
+    """How many pods have a node once the scheduler has tried the waiting ones again; not fewer than wanted, if that comes about."""
+    deadline = time.monotonic() + PATIENCE_SECONDS / 4
+    while True:
+        _, listed = server.send("GET", "/api/v1/namespaces/default/pods")
+        count = sum(scheduled(pod) is True for pod in listed["items"] if pod["metadata"]["name"] in names)
+        if count >= want or time.monotonic() > deadline:
+            return count
+        time.sleep(0.2)

@@ -6,6 +6,7 @@ for good is named before what may pass by itself (a node that is not ready), so 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,9 @@ UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule
 """What the scheduler puts in place of ``spec.unschedulable``: who tolerates it may run on a cordoned node."""
 PRESSURES: Final = ("DiskPressure", "PIDPressure", "NetworkUnavailable")
 """Node conditions under which the kubelet starts no ordinary pod, whatever it tolerates. Memory pressure works through its taint."""
+
+NEVER_SELECTED: Final = frozenset({"NodeNameDiffers", "RuntimeClassMismatch", "NodeSelectorMismatch", "NodeAffinityMismatch", "TopologyLabelMissing"})
+"""Exclusions by the pod's own selectors: the scheduler does not spread pods over such nodes."""
 
 Terms = tuple[NodeTerm, ...]
 
@@ -55,7 +59,9 @@ def eligible_nodes(
     on which the target's pods are ready now, which shows that the image runs there.
     """
     architectures = {*DEFAULT_ARCHITECTURES, *running_architectures}
-    restrictions = _Restrictions(template, runtime_class, claim_terms, architectures, pod_requests(template))
+    requests = Counter(pod_requests(template))
+    requests.update(runtime_class.overhead if runtime_class is not None else {})
+    restrictions = _Restrictions(template, runtime_class, claim_terms, architectures, requests)
     found = {node.name: _find_exclusion(restrictions, node) for node in nodes}
     return {name: exclusion for name, exclusion in found.items() if exclusion is not None}
 
@@ -128,6 +134,15 @@ def _why_no_term(terms: Terms, node: NodeFacts) -> str:
 def _requirement(item: Requirement, node: NodeFacts) -> str:
     wanted = " ".join((item.key, item.operator, ",".join(item.values))).rstrip()
     return f"{wanted} (here {_label(item.key, node)})" if item.key != "metadata.name" else wanted
+
+
+def _find_no_domain(restrictions: _Restrictions, node: NodeFacts) -> Exclusion | None:
+    """The scheduler passes over nodes without the label that pods must spread over. Anti-affinity does not mind."""
+    keys = [spread.topology_key for spread in restrictions.template.spreads if not spread.one_per_domain]
+    missing = next((key for key in keys if key not in node.labels), None)
+    if missing is None:
+        return None
+    return Exclusion("TopologyLabelMissing", f"the target spreads its pods over {missing}, node {node.name} has no such label")
 
 
 def _find_volume_elsewhere(restrictions: _Restrictions, node: NodeFacts) -> Exclusion | None:
@@ -218,6 +233,7 @@ CHAIN: Final[tuple[Callable[[_Restrictions, NodeFacts], Exclusion | None], ...]]
     _find_runtime_class_mismatch,
     _find_selector_mismatch,
     _find_affinity_mismatch,
+    _find_no_domain,
     _find_volume_elsewhere,
     _find_unknown_architecture,
     _find_not_ready,

@@ -21,6 +21,7 @@ from metainfer.decide.facts import (
     PodFacts,
     PodTemplateFacts,
     Requirement,
+    Spread,
     Toleration,
 )  # fmt: skip
 from metainfer.observe.quantities import add_requests, parse_quantities
@@ -80,6 +81,7 @@ def project_template(raw: Raw, namespace: str) -> PodTemplateFacts:
         required_terms=None if required is None else project_terms(required),
         preferred_present="preferredDuringSchedulingIgnoredDuringExecution" in node_affinity,
         one_per_host=apart or any(container.host_ports for container in containers),
+        spreads=(*_spreads(spec, labels), *_apart_elsewhere(affinity.get("podAntiAffinity") or {}, labels, namespace)),
         runtime_class=spec.get("runtimeClassName"),
         claims=tuple(volume["persistentVolumeClaim"]["claimName"] for volume in spec.get("volumes") or () if volume.get("persistentVolumeClaim")),
         host_network=bool(spec.get("hostNetwork")),
@@ -178,6 +180,20 @@ def _project_requirements(raw: Iterable[Raw] | None) -> tuple[Requirement, ...]:
     return tuple(Requirement(item["key"], item["operator"], tuple(item.get("values") or ())) for item in raw or ())
 
 
+def _spreads(spec: Raw, labels: Labels) -> Iterable[Spread]:
+    """Constraints that the scheduler must keep and that count the Deployment's own pods: the others never stand in their way."""
+    for item in spec.get("topologySpreadConstraints") or ():
+        if item.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" and _selects(item.get("labelSelector"), labels):
+            yield Spread(item["topologyKey"], int(item.get("maxSkew", 1)), int(item.get("minDomains") or 1))
+
+
+def _apart_elsewhere(anti_affinity: Raw, labels: Labels, namespace: str) -> Iterable[Spread]:
+    """Required anti-affinity against itself by another label than the host's: one pod for each zone, rack, ..."""
+    for term in anti_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+        if term.get("topologyKey") != HOSTNAME and _reaches(term, namespace) and _selects(term.get("labelSelector"), labels):
+            yield Spread(term["topologyKey"], one_per_domain=True)
+
+
 def _keeps_apart(anti_affinity: Raw, labels: Labels, namespace: str) -> bool:
     return any(
         term.get("topologyKey") == HOSTNAME and _reaches(term, namespace) and _selects(term.get("labelSelector"), labels)
@@ -229,6 +245,7 @@ def _project_state(raw: Raw) -> ContainerState:
         waiting_reason=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
         restarts=int(raw.get("restartCount", 0)),
+        started_at=parse_time((state.get("running") or {}).get("startedAt")),
     )
     # Between two tries (CrashLoopBackOff) the reason stands in the last state.
     ended = state.get("terminated") or ((raw.get("lastState") or {}).get("terminated") if waiting else None)

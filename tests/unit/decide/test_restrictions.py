@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.decide.make_facts import CARD, GIB, make_container, make_node, make_template
 
-from metainfer.decide.facts import NodeFacts, NodeTerm, PodTemplateFacts, Requirement, RuntimeClassFacts, Taint, Toleration
+from metainfer.decide.facts import NodeFacts, NodeTerm, PodTemplateFacts, Requirement, RuntimeClassFacts, Spread, Taint, Toleration
 from metainfer.decide.restrictions import eligible_nodes
 
 GPU = "nvidia.com/gpu"
@@ -205,6 +206,24 @@ def test_a_node_smaller_than_the_request_is_out() -> None:
     assert excluded(template, make_node("small"), make_node("large", allocatable={"cpu": 8000})) == {"small": "NodeTooSmall"}
     assert "asks for 6000m cpu, node small has 4000m cpu" in message(template, make_node("small"))
     assert "8192Mi memory" in message(make_template(make_container(requests={"memory": 8 * GIB})), make_node("n1", allocatable={"memory": 4 * GIB}))
+
+
+def test_what_the_runtime_takes_for_itself_counts() -> None:
+    """Four processors asked for on a node that has four: with a sandbox's share they do not fit."""
+    template = make_template(make_container(requests={"cpu": 4000}))
+    sandbox = RuntimeClassFacts("sandbox", overhead={"cpu": 250})
+    assert excluded(replace(template, runtime_class="plain"), make_node("n1"), runtime_class=RuntimeClassFacts("plain")) == {}
+    sandboxed = replace(template, runtime_class="sandbox")
+    assert excluded(sandboxed, make_node("n1"), runtime_class=sandbox) == {"n1": "NodeTooSmall"}
+    assert "4250m cpu" in message(sandboxed, make_node("n1"), runtime_class=sandbox)
+
+
+def test_a_node_without_the_label_that_pods_spread_over_is_out() -> None:
+    """The scheduler passes it over; anti-affinity by that label does not mind."""
+    spread = make_template(spreads=(Spread(ZONE),))
+    assert excluded(spread, make_node("n1"), make_node("n2", labels={ZONE: "a"})) == {"n1": "TopologyLabelMissing"}
+    assert ZONE in message(spread, make_node("n1"))
+    assert excluded(make_template(spreads=(Spread(ZONE, one_per_domain=True),)), make_node("n1")) == {}
 
 
 def test_a_node_without_the_asked_card_is_out() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.decide.make_facts import CARD, make_container, make_node, make_target, make_template
 
+from metainfer.decide.facts import Spread
 from metainfer.decide.room import cards_requested, find_no_room, pod_requests, target_resource_allows
 
 GPU = "nvidia.com/gpu"
@@ -177,5 +178,60 @@ def test_percentages_were_resolved_before() -> None:
     """The default of 25 % is one pod of surge and none unavailable at one replica: a lone server needs a second place."""
     target = make_target("ocr", make_container(limits={GPU: 1}), replicas=1, max_surge=math.ceil(0.25), max_unavailable=math.floor(0.25))
     found = no_room(target, {"n1": 1})
+    assert found is not None
+    assert found[0] == "NoRoomForSurge"
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def spread_room(replicas: int, cards: Mapping[str, int], spread: Spread, *, closed: tuple[str, ...] = (), surge: bool = False) -> tuple[str, str] | None:
+    """Why replicas of one card each do not fit on one node for each zone with so many free cards."""
+    template = make_template(make_container(limits={GPU: 1}), spreads=(spread,))
+    target = make_target(template=template, replicas=replicas, max_unavailable=0 if surge else 1)
+    nodes = {zone: make_node(f"n-{zone}", labels={ZONE: zone}) for zone in (*cards, *closed)}
+    free = {f"n-{zone}": count for zone, count in cards.items()}
+    found = find_no_room(target, [nodes[zone] for zone in cards], free, GPU, closed=[nodes[zone] for zone in closed])
+    return None if found is None else (found.reason, found.message)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "cards", "spread", "want"),
+    [
+        pytest.param(4, {"a": 3, "b": 1}, Spread(ZONE), True, id="the full zone holds the other at two"),
+        pytest.param(3, {"a": 3, "b": 1}, Spread(ZONE), False, id="two and one"),
+        pytest.param(4, {"a": 3, "b": 1}, Spread(ZONE, max_skew=2), False, id="three and one, where two more are allowed"),
+        pytest.param(6, {"a": 2, "b": 2, "c": 2}, Spread(ZONE), False, id="even"),
+        pytest.param(2, {"a": 8, "b": 0}, Spread(ZONE), True, id="a zone without a free card still counts"),
+        pytest.param(2, {"a": 8}, Spread(ZONE), False, id="one zone spreads over itself"),
+        pytest.param(3, {"a": 8, "b": 8}, Spread(ZONE, min_domains=3), True, id="fewer zones than minDomains: one each"),
+        pytest.param(3, {"a": 8, "b": 8}, Spread(ZONE, one_per_domain=True), True, id="anti-affinity by zone: one each"),
+        pytest.param(2, {"a": 8, "b": 0, "c": 1}, Spread(ZONE, one_per_domain=True), False, id="anti-affinity does not mind a full zone"),
+    ],
+)
+def test_replicas_that_must_spread_need_room_in_every_zone(replicas: int, cards: dict[str, int], spread: Spread, *, want: bool) -> None:
+    """Free cards in one zone are no use where the pods may not all go there."""
+    found = spread_room(replicas, cards, spread)
+    assert (found is not None and found[0] == "SpreadTooNarrow") == want
+
+
+def test_the_reason_names_the_zones_and_their_room() -> None:
+    """Numbers, as for hosts and cards."""
+    assert spread_room(4, {"a": 3, "b": 1}, Spread(ZONE)) == (
+        "SpreadTooNarrow",
+        "4 replicas, at most 1 more in one topology.kubernetes.io/zone than in another, with room for: a 3, b 1",
+    )
+
+
+def test_a_zone_whose_nodes_are_cordoned_holds_the_others_back() -> None:
+    """The scheduler counts its pods too, which are none."""
+    assert spread_room(4, {"a": 4, "b": 4}, Spread(ZONE)) is None
+    assert spread_room(4, {"a": 4, "b": 4}, Spread(ZONE), closed=("c",)) is not None
+
+
+def test_a_rollout_needs_its_place_under_the_spread_too() -> None:
+    """Two and three fit; the sixth pod that maxUnavailable 0 starts first has a free card and no zone to go to."""
+    assert spread_room(5, {"a": 2, "b": 5}, Spread(ZONE)) is None
+    found = spread_room(5, {"a": 2, "b": 5}, Spread(ZONE), surge=True)
     assert found is not None
     assert found[0] == "NoRoomForSurge"
