@@ -20,6 +20,8 @@ Value = str | int
 
 MAXIMUM_BATCH, MAXIMUM_CONCURRENCY, MAXIMUM_DELAY_US = 1024, 256, 10_000_000
 """The bounds of ServingConfig; nothing outside them was ever measured."""
+LONGEST_NUMBER = 18
+"""Digits, leading zeros included. Python refuses to read numbers of thousands of digits, and a value in a manifest may have them."""
 
 
 def parse_setting(setting: Setting, text: str, unit: DelayUnit) -> Value | None:
@@ -66,7 +68,7 @@ def _parse_concurrency(text: str, _unit: DelayUnit) -> Value | None:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else None
 
 
 def _parse_delay(text: str, unit: DelayUnit) -> Value | None:
@@ -86,7 +88,7 @@ def _seconds_us(text: str) -> int | None:
         seconds = Decimal(text)
     except InvalidOperation:
         return None
-    return round(seconds * 1_000_000) if seconds.is_finite() else None
+    return round(seconds * 1_000_000) if seconds.is_finite() and abs(seconds) <= MAXIMUM_DELAY_US else None
 
 
 def _parse_providers(text: str, _unit: DelayUnit) -> Value | None:

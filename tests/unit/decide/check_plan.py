@@ -34,26 +34,22 @@ def check_adaptation_plan(plan: AdaptationPlan, namespace: str = "default") -> N
 def check_written(status: ApiModel, model: type[ApiModel]) -> None:
     """Within the bounds of its type, and of what JSON and the API server can hold."""
     written = dump_status(status)
-    check_values(written)
+    assert is_storable(written)
     assert model.model_validate(written) == status
     assert len(json.dumps(written)) < STATUS_LIMIT_BYTES
 
 
-def check_values(value: Any) -> None:
-    """No number and no text that a database, the API server or another JSON reader would refuse."""
+def is_storable(value: Any) -> bool:
+    """Whether every number and text is one that the API server, a database and another JSON reader take."""
     if isinstance(value, dict):
-        for key, item in value.items():
-            check_values(key)
-            check_values(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            check_values(item)
-    elif isinstance(value, float):
-        assert math.isfinite(value)
-    elif isinstance(value, int):
-        assert abs(value) <= INTEGER_LIMIT
-    elif isinstance(value, str):
-        assert value.encode() is not None
+        return all(map(is_storable, (*value, *value.values())))
+    if isinstance(value, (list, tuple)):
+        return all(map(is_storable, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) <= INTEGER_LIMIT
+    return not isinstance(value, str) or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def check_action(action: Action, namespace: str) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.unit.decide.check_plan import LIMITS, check_adaptation_plan, check_values, check_written
+from tests.unit.decide.check_plan import LIMITS, check_adaptation_plan, check_written, is_storable
 from tests.unit.decide.make_facts import make_family, make_node, make_pool
 from tests.unit.decide.make_world import START, World, make_bench, make_profile, make_world
 from tests.unit.probe.hostile_documents import spoilt
@@ -21,11 +21,18 @@ from tests.unit.probe.test_contract_fuzz import NODE, signed
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec
 from metainfer.api.v1alpha1.node_portrait import NodePortraitStatus
-from metainfer.decide.facts import Candidate, JobFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import Candidate, EnvEntry, EnvFrom, JobFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.plan import CreateJob, WritePortrait
 from metainfer.decide.pool import decide_pool
+from metainfer.decide.settings_mapping import PRESETS
 from metainfer_probe.contract import BenchReport, BenchRequest, ProfileReport, Report, ReportError, ServingConfig, decode_summary
 
+SpecT = TypeVar("SpecT", ModelAdaptationSpec, AcceleratorPoolSpec)
+ENV_NAMES = PRESETS["MetaInfer"].names
+SETTING_TEXTS = (
+    "9" * 5000, "0" * 5000 + "4", "1e999999999", "1e1000000", "-1e999999", "9" * 400 + "s", "1h" * 5000, "NaN", "Infinity", "-Infinity", "sNaN",
+    "1_0", "\u0663", "+4", " 4 ", "4.0", "0x4", "", "\n", "$(OTHER)", "\x00", "CPUExecutionProvider,,", "," * 100, "x" * 100_000, "true", "null",
+)  # fmt: skip
 FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 """Each example plays a whole adaptation."""
 URIS = (
@@ -96,12 +103,7 @@ def test_any_spec_that_is_accepted_leads_to_a_status(document: Any, uri: str | N
     """What the schema lets through, the rules take: conditions, never an exception."""
     if uri is not None and isinstance(document, dict):
         document["model"] = {"uri": uri}
-    try:
-        spec = ModelAdaptationSpec.model_validate(document)
-        check_values(spec.model_dump(mode="json"))
-    except (ValidationError, UnicodeError):
-        assume(False)
-        return
+    spec = accepted_spec(ModelAdaptationSpec, document)
     world = make_world()
     world.snapshot = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, spec=spec))
     play(world)
@@ -127,6 +129,16 @@ def test_any_benchmark_leads_to_a_status(document: Any) -> None:
     play(LyingWorld(world.snapshot, world.p50_us, answers={"bench": bench}))
 
 
+def accepted_spec(model: type[SpecT], document: Any) -> SpecT:
+    """The spec that the API server would store; examples that it refuses are tested elsewhere."""
+    assume(is_storable(document))
+    try:
+        return model.model_validate(document)
+    except ValidationError:
+        assume(False)
+        raise
+
+
 def accepted(document: Any) -> Report:
     """The report that the operator would decide on; examples that the contract refuses are tested elsewhere."""
     try:
@@ -134,6 +146,19 @@ def accepted(document: Any) -> Report:
     except ReportError:
         assume(False)
         raise
+
+
+@FEW
+@given(name=st.sampled_from(sorted(ENV_NAMES.values())), text=st.sampled_from(SETTING_TEXTS) | st.text(max_size=30), by_config_map=st.booleans())
+def test_any_value_of_a_setting_in_the_target_leads_to_a_status(name: str, text: str, *, by_config_map: bool) -> None:
+    """The owner of the Deployment writes what he likes; what cannot be read counts as declared and unusable."""
+    world = make_world()
+    if by_config_map:
+        world.change_target(env_from=(EnvFrom("ConfigMap", "site"),))
+        world.snapshot = replace(world.snapshot, config_maps={"site": {name: text}})
+    else:
+        world.change_target(env=(EnvEntry(name, text),))
+    play(world)
 
 
 POOL: dict[str, Any] = {
@@ -148,12 +173,7 @@ POOL: dict[str, Any] = {
 @given(spoilt(POOL, changes=3) | st.just(POOL), spoilt(NODE.model_dump(mode="json"), changes=3))
 def test_any_pool_and_any_probe_lead_to_a_status(pool: Any, report: Any) -> None:
     """Families, selectors and what a probe says of a card."""
-    try:
-        spec = AcceleratorPoolSpec.model_validate(pool)
-        check_values(spec.model_dump(mode="json"))
-    except (ValidationError, UnicodeError):
-        assume(False)
-        return
+    spec = accepted_spec(AcceleratorPoolSpec, pool)
     node = make_node(labels={"a": "b", "cards.example/family": "ort-cpu"})
     facts = replace(make_pool(), spec=spec)
     result = ProbeResult("mi-probe-1", node.name, START, accepted(report), job_uid="uid")  # type: ignore[arg-type]  # a probe's Job answers a node report
