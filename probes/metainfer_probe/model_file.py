@@ -23,6 +23,7 @@ from metainfer_probe.download import download
 from metainfer_probe.external_data import check_external_data
 from metainfer_probe.graph import dimension_names, iter_nodes, iter_tensors, spec, true_inputs
 from metainfer_probe.graph_faults import refuse_faulty_graph
+from metainfer_probe.isolate import run_in_child
 from metainfer_probe.not_onnx import explain_parse_failure, refuse_other_formats
 from metainfer_probe.static_facts import count_weights, find_baked_batch, longest_path, stored_precision
 from metainfer_probe.value_ranges import ValueRange, find_value_ranges
@@ -31,6 +32,8 @@ PROTOBUF_LIMIT_BYTES = (1 << 31) - 1
 """No protobuf message can be larger; weights beyond it have to lie in external data."""
 PARSE_MEMORY_FACTOR = 3
 """File bytes to resident bytes while parsing: the read buffer, the message, and one copied tensor."""
+DIGEST_SECONDS = 120.0
+"""16 GiB of external data at 140 MB/s."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -173,14 +176,25 @@ def digest_files(paths: tuple[Path, ...]) -> str:
 def _check_digest(path: Path, wanted: str) -> None:
     """A pin may be the digest of the file alone, or of the model with its external data (``ProfileReport.digest``)."""
     found = digest_files((path,))
-    if found == wanted:
+    if found == wanted or _digest_with_external_data(path) == wanted:
         return
-    if path.suffix == ".onnx":
-        model = parse_model(path)
-        external = check_external_data(iter_tensors(model), path.parent)
-        if external and digest_files((path, *(path.parent / name for name in external))) == wanted:
-            return
     raise ProbeError("DigestMismatch", f"{path.name} has changed: sha256 is {found[:16]}…, {wanted[:16]}… was asked for")
+
+
+def _digest_with_external_data(path: Path) -> str:
+    """In a process of its own, because it parses the file; empty where that cannot be done."""
+    if path.suffix != ".onnx":
+        return ""
+    try:
+        return str(run_in_child(model_digest, (path,), timeout_seconds=DIGEST_SECONDS, memory_limit_bytes=memory_limit_bytes() // 2))
+    except ProbeError:
+        return ""
+
+
+def model_digest(path: Path) -> str:
+    """sha256 (hex) of a model and its external data. Parses the file: for a child process."""
+    external = check_external_data(iter_tensors(parse_model(path)), path.parent)
+    return digest_files((path, *(path.parent / name for name in external)))
 
 
 def _confined(relative: str, volume: Path) -> Path:

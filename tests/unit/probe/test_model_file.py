@@ -283,3 +283,9 @@ def test_a_pinned_digest_is_checked_with_and_without_external_data(tmp_path: Pat
     for pin in (digest_files((path,)), digest_files((path, tmp_path / "w.bin"))):
         assert fetch_model(ModelSource(path=path.name, sha256=pin.upper()), tmp_path, tmp_path) == path
     assert reason_of(fetch_model, ModelSource(path=path.name, sha256="0" * 64), tmp_path, tmp_path).reason == "DigestMismatch"
+
+
+def test_content_that_is_no_model_any_more_has_changed_as_well(tmp_path: Path) -> None:
+    """A pinned file that was replaced by something else: looked at in a process of its own, and called what it is."""
+    path = models.not_models(tmp_path)["Truncated"]
+    assert reason_of(fetch_model, ModelSource(path=path.name, sha256="0" * 64), tmp_path, tmp_path).reason == "DigestMismatch"
