@@ -112,9 +112,23 @@ def test_target_namespaces_bind_measuring_and_applying_there_only() -> None:
     where: dict[str, list[str]] = {}
     for binding in find_kind(objects, "RoleBinding"):
         where.setdefault(binding["roleRef"]["name"], []).append(binding["metadata"]["namespace"])
-    assert where == {"meta-infer-measure": ["vision", "speech", NAMESPACE], "meta-infer-apply": ["vision", "speech"]}
+    assert where == {
+        "meta-infer-measure": ["vision", "speech", NAMESPACE],
+        "meta-infer-apply": ["vision", "speech"],
+        "meta-infer-events": ["vision", "speech", "default"],
+    }
     clusterwide = {binding["roleRef"]["name"] for binding in find_kind(objects, "ClusterRoleBinding")}
-    assert clusterwide == {"meta-infer-framework", "meta-infer-observe", "meta-infer-kinds", "meta-infer-nodes", "meta-infer-events"}
+    assert clusterwide == {"meta-infer-framework", "meta-infer-observe", "meta-infer-kinds", "meta-infer-nodes"}
+
+
+def test_outside_the_target_namespaces_nothing_of_others_is_written_but_labels_of_nodes() -> None:
+    """What is bound in the whole cluster beside reading: its own kinds and nodes. Recommending only takes nothing more away there."""
+    for values in (('rbac.targetNamespaces=["vision"]',), ('rbac.targetNamespaces=["vision"]', "rbac.apply.enabled=false")):
+        objects = render(*values)
+        bound = {binding["roleRef"]["name"] for binding in find_kind(objects, "ClusterRoleBinding")}
+        rules = [rule for role in find_kind(objects, "ClusterRole") if role["metadata"]["name"] in bound for rule in role["rules"]]
+        written = {resource for rule in rules for resource in rule["resources"] if {*rule["verbs"]} - {"get", "list", "watch"}}
+        assert written == {"acceleratorpools/status", "modeladaptations/status", "nodeportraits/status", "nodeportraits", "nodes"}
 
 
 def test_the_rights_are_exactly_these() -> None:
