@@ -17,6 +17,8 @@ export DEMO_SERVER_PYTHON := $(CURDIR)/$(SERVER_VENV)/bin/python
 IMAGES := $(addprefix localhost/meta-infer/,operator:dev probe:dev demo-server:dev)
 # Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
 ARGS ?=
+BENCH ?= latency
+SEED ?= 1
 
 .PHONY: help
 help: ## list the targets
@@ -58,6 +60,15 @@ lab: ## the local cluster with this checkout's images on its nodes (root; nothin
 	@if [[ -n "$${KUBECONFIG:-}" ]]; then echo "using the cluster of KUBECONFIG: images must be reachable from it"; \
 	elif [[ $$(id -u) != 0 ]]; then echo "not root: tests that need the local cluster will be skipped"; \
 	else hack/cluster/up && hack/images/build && hack/cluster/load $(IMAGES); fi
+
+# Figures quoted in the docs; each script's first lines say what it needs and how it is read.
+.PHONY: bench
+bench: venv ## one benchmark: make bench BENCH=latency (or decision, probe, footprint, collect, pool_scale; ARGS=…)
+	PYTHONPATH=operator:probes $(PY) hack/bench/$(BENCH) $(ARGS)
+
+.PHONY: chaos
+chaos: venv ## kill, freeze and disturb the operator on a real API server: make chaos SEED=7
+	PYTHONPATH=operator:probes $(PY) -m tests.chaos.run --seed $(SEED)
 
 .PHONY: generate
 generate: venv ## write the generated files: CRDs, their copies in the chart, references
