@@ -41,4 +41,12 @@ PREDICTION_ERROR_RATIO: Final = Histogram(
     "metainfer_prediction_error_ratio", "Measured over predicted latency of validated candidates, after correction.",
     ("family",), buckets=(0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.4, 2, 4),
 )  # fmt: skip
+STORE_UP: Final = Gauge("metainfer_store_up", "1 while the sample store answers, 0 while it is away and rows wait in memory.")
+STORE_OUTAGES: Final = Counter("metainfer_store_outages_total", "How often the sample store went away.")
+STORE_BACKLOG_ROWS: Final = Gauge("metainfer_store_backlog_rows", "Rows in memory that are written when the sample store is back.")
+STORE_ROWS_LOST: Final = Counter(
+    "metainfer_store_rows_lost_total",
+    "Rows that are not recorded, by table and reason: full (the backlog; read again from Job or status), refused (by the database; a defect).",
+    ("table", "reason"),
+)  # fmt: skip
 EVENT_LOOP_LAG_SECONDS: Final = Gauge("metainfer_event_loop_lag_seconds", "How much later than asked the event loop woke a sleeper, last look.")

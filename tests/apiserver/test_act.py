@@ -48,8 +48,8 @@ CLASS = "meta-infer-probe-of-tests"
 class NoLog:
     """A decision log that nobody should need here."""
 
-    async def record_decision(self, adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> bool:
-        raise AssertionError((adaptation_uid, decision, decided_at))
+    async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
+        raise AssertionError((adaptation_uid, decision))
 
 
 def unique(name: str) -> str:

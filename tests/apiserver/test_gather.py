@@ -42,7 +42,7 @@ from metainfer.kube.kinds import (
     WATCHED,
 )
 from metainfer.observe.gather import GatheredAdaptation, Gatherer
-from metainfer.store.samples import SampleStore, open_store
+from metainfer.store.patient import PatientStore, open_patiently
 from metainfer.watch.cluster import ClusterCache
 from metainfer_probe.contract import encode_summary
 
@@ -54,8 +54,8 @@ READ_RULES: list[Raw] = [{"apiGroups": ["apps"], "resources": ["deployments"], "
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SampleStore]:
-    opened = open_store(f"sqlite:///{tmp_path}/samples.db")
+async def store(tmp_path: Path) -> AsyncIterator[PatientStore]:
+    opened = open_patiently(f"sqlite:///{tmp_path}/samples.db")
     yield opened
     await opened.close()
 
@@ -70,12 +70,12 @@ async def look(kube: KubeClient) -> ClusterCache:
     return cache
 
 
-async def make_gatherer(kube: KubeClient, store: SampleStore, namespace: str, reader: KubeClient | None = None) -> Gatherer:
+async def make_gatherer(kube: KubeClient, store: PatientStore, namespace: str, reader: KubeClient | None = None) -> Gatherer:
     limits = replace(LIMITS, operator_namespace=namespace)
     return Gatherer(await look(kube), reader or kube, store, limits, clock=lambda: datetime.now(UTC))
 
 
-async def gather(kube: KubeClient, store: SampleStore, namespace: str, reader: KubeClient | None = None) -> GatheredAdaptation:
+async def gather(kube: KubeClient, store: PatientStore, namespace: str, reader: KubeClient | None = None) -> GatheredAdaptation:
     gathered = await (await make_gatherer(kube, store, namespace, reader)).gather_adaptation(namespace, "ocr")
     assert gathered is not None
     return gathered
@@ -121,7 +121,7 @@ async def ensure_node(kube: KubeClient) -> None:
         await create_node(kube, "node-of-tests", labels={"card": "ort"})
 
 
-async def test_a_finished_benchmark_is_read_recorded_and_then_known(kube: KubeClient, namespace: str, store: SampleStore) -> None:
+async def test_a_finished_benchmark_is_read_recorded_and_then_known(kube: KubeClient, namespace: str, store: PatientStore) -> None:
     """From the pod's termination message to the store and back, with a log that nobody can read any more."""
     await ensure_node(kube)
     adaptation = await create_run(kube, namespace)
@@ -142,7 +142,7 @@ async def test_a_finished_benchmark_is_read_recorded_and_then_known(kube: KubeCl
     assert ([item for item in third.snapshot.jobs if item.namespace == namespace], third.snapshot.runs) == ([], (result,))
 
 
-async def test_a_job_whose_pods_are_refused_says_why_in_the_controllers_words(kube: KubeClient, namespace: str, store: SampleStore) -> None:
+async def test_a_job_whose_pods_are_refused_says_why_in_the_controllers_words(kube: KubeClient, namespace: str, store: PatientStore) -> None:
     """The Job controller's Events are selected by the Job's UID on the server."""
     await ensure_node(kube)
     job = await create_bench(kube, await create_run(kube, namespace))
@@ -160,7 +160,7 @@ async def test_a_job_whose_pods_are_refused_says_why_in_the_controllers_words(ku
     assert (result.failure.reason, result.failure.message.endswith("limited: limits.cpu=12")) == ("QuotaExceeded", True)
 
 
-async def test_a_pools_probe_is_gathered_with_its_nodes_and_jobs(kube: KubeClient, namespace: str, store: SampleStore) -> None:
+async def test_a_pools_probe_is_gathered_with_its_nodes_and_jobs(kube: KubeClient, namespace: str, store: PatientStore) -> None:
     """The whole way of a pool's pass, from real objects."""
     await ensure_node(kube)
     await ensure_kinds(kube)
@@ -198,7 +198,7 @@ async def create_surroundings(kube: KubeClient, namespace: str) -> None:
     await kube.create(DEPLOYMENT, deployment)
 
 
-async def test_a_target_is_gathered_with_everything_that_restricts_it(kube: KubeClient, namespace: str, store: SampleStore) -> None:
+async def test_a_target_is_gathered_with_everything_that_restricts_it(kube: KubeClient, namespace: str, store: PatientStore) -> None:
     """Fresh, also when the cache never saw it."""
     await create_run(kube, namespace)
     gatherer = await make_gatherer(kube, store, namespace)
@@ -216,7 +216,7 @@ async def test_a_target_is_gathered_with_everything_that_restricts_it(kube: Kube
     await kube.delete(RUNTIME_CLASS, f"rc-{namespace}")
 
 
-async def test_with_few_rights_the_snapshot_says_what_is_missing(kube: KubeClient, namespace: str, store: SampleStore) -> None:
+async def test_with_few_rights_the_snapshot_says_what_is_missing(kube: KubeClient, namespace: str, store: PatientStore) -> None:
     """The API server's own words, by object; the pass goes on."""
     await create_run(kube, namespace)
     await create_surroundings(kube, namespace)

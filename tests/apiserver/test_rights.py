@@ -27,7 +27,7 @@ from metainfer.kube.errors import Forbidden
 from metainfer.kube.kinds import ADAPTATION, CONFIG_MAP, DEPLOYMENT, EVENT, JOB, NODE, PERSISTENT_VOLUME_CLAIM, POD, POOL, Kind
 from metainfer.observe.gather import Gatherer
 from metainfer.observe.projections import project_adaptation, project_pool
-from metainfer.store.samples import open_store
+from metainfer.store.patient import open_patiently
 from metainfer.watch.cluster import ClusterCache
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.chart]
@@ -57,8 +57,8 @@ async def operator(kube: KubeClient, namespace: str) -> AsyncIterator[KubeClient
 
 
 class Log:
-    async def record_decision(self, adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> bool:
-        return bool(adaptation_uid and decision and decided_at)
+    async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
+        return bool(adaptation_uid and decision)
 
 
 async def test_every_action_is_within_the_charts_rights(kube: KubeClient, namespace: str, operator: KubeClient) -> None:
@@ -75,7 +75,7 @@ async def test_every_action_is_within_the_charts_rights(kube: KubeClient, namesp
         WritePortrait(node["metadata"]["name"], spec, NodePortraitStatus(cards=1)),
         WritePortrait(node["metadata"]["name"], spec.model_copy(update={"family": "openvino-cpu"}), NodePortraitStatus(cards=2)),
         ApplyTarget(namespace, "ocr", {"spec": {"template": {"spec": env}}}, "d1"),
-        RecordDecision("d1", "run-1", {}),
+        RecordDecision("d1", "run-1", datetime.now(UTC), {}),
         EmitEvent("Normal", "Decided", "words"),
     )
     last = (DeletePortrait(node["metadata"]["name"], "left"), DeleteJob(namespace, job.name, "stuck"), WriteNodeLabels(node["metadata"]["name"], {}))
@@ -118,7 +118,7 @@ async def test_every_read_is_within_the_charts_rights(kube: KubeClient, namespac
     await kube.create(DEPLOYMENT, deployment)
     cache = ClusterCache()
     cache.take(ADAPTATION, await kube.get(ADAPTATION, "ocr", namespace))
-    store = open_store(f"sqlite:///{tmp_path}/samples.db")
+    store = open_patiently(f"sqlite:///{tmp_path}/samples.db")
     gatherer = Gatherer(cache, operator, store, replace(LIMITS, operator_namespace=namespace), clock=lambda: datetime.now(UTC))
     gathered = await gatherer.gather_adaptation(namespace, "ocr")
     await store.close()

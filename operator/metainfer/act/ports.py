@@ -49,8 +49,8 @@ class ClusterWriter(Protocol):
 
 
 class DecisionLog(Protocol):
-    """Where decisions are kept; raises ConnectionError when it cannot be reached."""
+    """Where decisions are kept. One that is away keeps them in memory until it is back."""
 
-    async def record_decision(self, adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> bool:
+    async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """Keep a decision; False = it was there already."""
         ...

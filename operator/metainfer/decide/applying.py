@@ -224,16 +224,6 @@ def report_refusal(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus, 
     return _with_news(snapshot, status, news, now)
 
 
-def report_store_problem(snapshot: AdaptationSnapshot, problem: str, now: datetime) -> ModelAdaptationStatus:
-    """The status while the sample store does not answer: nothing is decided on half of what was measured."""
-    status = snapshot.adaptation.status
-    kept = [Finding(item.type, item.status, item.reason, item.message) for item in status.conditions if item.type != reasons.STORE_DEGRADED]
-    words = f"nothing new is decided until it answers; reports wait in their Jobs for an hour: {problem}"
-    findings = [*kept, Finding(reasons.STORE_DEGRADED, "True", "StoreUnreachable", words)]
-    conditions = merge_conditions(status.conditions, findings, now=now, generation=snapshot.adaptation.generation)
-    return status.model_copy(update={"conditions": conditions})
-
-
 def _with_news(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus, news: Mapping[str, Finding], now: datetime) -> ModelAdaptationStatus:
     findings = [news.get(item.type, Finding(item.type, item.status, item.reason, item.message)) for item in status.conditions]
     conditions = merge_conditions(status.conditions, findings, now=now, generation=snapshot.adaptation.generation)

@@ -49,6 +49,12 @@ def _merge(old: Condition | None, finding: Finding, now: datetime, generation: i
     )
 
 
+def find_store_outage(problem: str) -> tuple[Finding, ...]:
+    """What a pass says while the sample store is away; nothing when it is not."""
+    words = f"going on without the sample store; what is measured and decided meanwhile is recorded when it is back: {problem}"
+    return (Finding(reasons.STORE_DEGRADED, "True", "StoreUnreachable", words),) if problem else ()
+
+
 def find_condition(conditions: Sequence[Condition], condition_type: str) -> Condition | None:
     """The condition of that type, if there is one."""
     return next((condition for condition in conditions if condition.type == condition_type), None)

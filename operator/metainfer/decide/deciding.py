@@ -103,7 +103,7 @@ def _recommend(draft: Draft, selected: Candidate, decision: Decision, situation:
         took=format_duration_us(_age_seconds(run, draft.now) * 1e6),
     )
     draft.put(recommendation=recommendation)
-    draft.act(RecordDecision(recommendation.decision_id, run.id, _document(draft, situation, decision)))
+    draft.act(RecordDecision(recommendation.decision_id, run.id, draft.now, _document(draft, situation, decision)))
     _explain(draft, recommendation, decision, decision.verdicts[selected].message)
 
 

@@ -11,13 +11,14 @@ from typing import Literal
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
-from metainfer.decide.conditions import Finding, find_condition, merge_conditions
+from metainfer.decide.conditions import Finding, find_condition, find_store_outage, merge_conditions
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
 
 ORDER = (
     reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE,
     reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT, reasons.RECONCILING, reasons.STALLED,
+    reasons.STORE_DEGRADED,
 )  # fmt: skip
 NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT})
 Status = Literal["True", "False", "Unknown"]
@@ -78,6 +79,7 @@ class Draft:
         adaptation = self.snapshot.adaptation
         for known in ORDER[: ORDER.index(reasons.RECONCILING)]:
             self.findings.setdefault(known, self._untouched(known))
+        self.findings |= {found.type: found for found in find_store_outage(self.snapshot.store_problem)}
         findings = tuple(self.findings[known] for known in ORDER if known in self.findings)
         conditions = merge_conditions(adaptation.status.conditions, findings, now=self.now, generation=adaptation.generation)
         self.put(observed_generation=adaptation.generation, conditions=conditions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
@@ -119,6 +120,7 @@ class RecordDecision:
 
     decision_id: str
     run_id: str
+    decided_at: datetime
     document: Mapping[str, Any]
     quality: PredictionQuality | None = None
     """None where it cannot be told any more."""

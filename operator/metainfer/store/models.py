@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, func, insert, select, update
 from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
 from metainfer.decide.names import canonical_json
-from metainfer.store.rows import read_probe, read_profile, read_run
+from metainfer.store.rows import read_all, read_probe, read_profile, read_run
 from metainfer.store.tables import models, probes, profiles, runs
 
 KEPT_DOCUMENTS = 3
@@ -53,9 +53,9 @@ def select_material(connection: Connection) -> tuple[tuple[tuple[str, RunResult]
         for table in (runs, profiles, probes)
     }
     return (
-        tuple((str(row["digest"]), read_run(row)) for row in found["runs"]),
-        tuple(read_profile(row) for row in found["profiles"]),
-        tuple(read_probe(row) for row in found["probes"]),
+        read_all(found["runs"], lambda row: (str(row["digest"]), read_run(row))),
+        read_all(found["profiles"], read_profile),
+        read_all(found["probes"], read_probe),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,6 +20,9 @@ from metainfer_probe.contract import BenchReport, Failure, NodeReport, ProfileRe
 Row = dict[str, Any]
 AnyResult = ProbeResult | ProfileResult | RunResult
 ReportT = TypeVar("ReportT", NodeReport, ProfileReport, BenchReport)
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,13 @@ def run_row(adaptation_uid: str, result: RunResult) -> Row:
     }  # fmt: skip
 
 
-def decision_row(adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> Row:
+def decision_row(adaptation_uid: str, decision: RecordDecision) -> Row:
     """One row of ``decisions``."""
     return {
         "adaptation_uid": adaptation_uid,
         "decision_id": decision.decision_id,
         "run_id": decision.run_id,
-        "decided_at": decided_at,
+        "decided_at": decision.decided_at,
         "document": canonical_json(decision.document),
     }
 
@@ -115,6 +119,17 @@ def _result_row(result: AnyResult) -> Row:
         "report": report.model_dump_json(exclude={"detail"}) if report else None,
         "detail": json.dumps(report.detail, separators=(",", ":")) if report and report.detail else None,
     }
+
+
+def read_all(rows: Iterable[RowMapping], read: Callable[[RowMapping], T]) -> tuple[T, ...]:
+    """Every row that can be read: one that is damaged must not hide its neighbours. It counts as never recorded."""
+    found = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except (ValueError, TypeError) as error:
+            _log.warning("a row of the store is damaged and left out", extra={"key": str(row.get("job_uid") or row.get("decision_id")), "error": str(error)})
+    return tuple(found)
 
 
 def read_probe(row: RowMapping) -> ProbeResult:

@@ -7,25 +7,31 @@ killed after recording records again and nothing is doubled.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Table, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
+from metainfer.decide.learned import ModelRecord
 from metainfer.decide.plan import RecordDecision
-from metainfer.store.engine import WRITES, build_engine, transaction
-from metainfer.store.errors import StoreUnavailable
+from metainfer.store.backlog import Entry
+from metainfer.store.engine import WRITES, abandon_connections, build_engine, check_file, store_name, transaction
+from metainfer.store.errors import RowRefused, StoreUnavailable, describe_outage
+from metainfer.store.models import insert_model, select_champion, select_last, select_material
+from metainfer.store.retention import Compacted, Retention, compact
 from metainfer.store.rows import (
     DecisionRecord,
-    Row,
     RunSample,
     decision_row,
     probe_row,
     profile_row,
+    read_all,
     read_decision,
     read_probe,
     read_profile,
@@ -36,6 +42,8 @@ from metainfer.store.schema import ensure_schema
 from metainfer.store.tables import RESULT_TABLES, decisions, probes, profiles, runs
 
 READ_THREADS = 4
+CLOSE_SECONDS = 2.0
+"""For a write under way at shutdown; within the grace that the whole operator has."""
 T = TypeVar("T")
 
 
@@ -45,8 +53,14 @@ def open_store(url: str) -> SampleStore:
     Raises StoreUrlInvalid, StoreUnavailable, or StoreVersionError for a store of a newer operator.
     """
     engine = build_engine(url)
-    with transaction(engine.execution_options(**{WRITES: True})) as connection:
-        ensure_schema(connection, store=engine.url.render_as_string(hide_password=True))
+    try:
+        with transaction(engine) as connection:
+            check_file(connection, store=store_name(engine))
+        with transaction(engine.execution_options(**{WRITES: True})) as connection:
+            ensure_schema(connection, store=store_name(engine))
+    except BaseException:
+        engine.dispose()
+        raise
     return SampleStore(engine)
 
 
@@ -58,22 +72,47 @@ class SampleStore:
         self._writing = engine.execution_options(**{WRITES: True})
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-write")
         self._readers = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="store-read")
+        self._closed = False
 
     async def record_probe(self, pool: str, result: ProbeResult) -> bool:
         """Keep a node probe; False = it was there already (the first one stays)."""
-        return await self._record(probes, probe_row(pool, result))
+        return await self.write(Entry(probes, probe_row(pool, result)))
 
     async def record_profile(self, adaptation_uid: str, result: ProfileResult) -> bool:
         """Keep a model profile; False = it was there already."""
-        return await self._record(profiles, profile_row(adaptation_uid, result))
+        return await self.write(Entry(profiles, profile_row(adaptation_uid, result)))
 
     async def record_run(self, adaptation_uid: str, result: RunResult) -> bool:
         """Keep a benchmark; False = it was there already."""
-        return await self._record(runs, run_row(adaptation_uid, result))
+        return await self.write(Entry(runs, run_row(adaptation_uid, result)))
 
-    async def record_decision(self, adaptation_uid: str, decision: RecordDecision, decided_at: datetime) -> bool:
+    async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """Keep a decision with everything it was based on; False = it was there already."""
-        return await self._record(decisions, decision_row(adaptation_uid, decision, decided_at))
+        return await self.write(Entry(decisions, decision_row(adaptation_uid, decision)))
+
+    async def write(self, entry: Entry) -> bool:
+        """Keep one row; False = its key was there already, and stays as it was. Raises RowRefused for what the database never takes."""
+
+        def write(connection: Connection) -> bool:
+            if connection.execute(mine).first() is not None:
+                return False
+            connection.execute(insert(entry.table).values(**entry.row))
+            return True
+
+        key = entry.table.primary_key.columns
+        mine = select(1).select_from(entry.table).where(*(column == entry.row[column.name] for column in key))
+        try:
+            return await self._run(self._writer, self._writing, write)
+        except IntegrityError as error:
+            # Another process recorded the same between our look and our insert; or a rule of the table is broken.
+            if await self._run(self._readers, self._reading, lambda connection: connection.execute(mine).first()) is None:
+                raise RowRefused(str(error.orig)) from error
+            return False
+
+    async def has_decision(self, adaptation_uid: str, decision_id: str) -> bool:
+        """Whether that decision is recorded."""
+        mine = select(1).where(decisions.c.adaptation_uid == adaptation_uid, decisions.c.decision_id == decision_id)
+        return await self._run(self._readers, self._reading, lambda connection: connection.execute(mine).first() is not None)
 
     async def known_jobs(self, job_uids: Collection[str]) -> frozenset[str]:
         """Which of these Jobs' results are recorded."""
@@ -87,13 +126,13 @@ class SampleStore:
     async def find_probes(self, job_uids: Collection[str]) -> tuple[ProbeResult, ...]:
         """Recorded results of these probe Jobs, oldest first."""
         rows = await self._select(probes, probes.c.job_uid.in_(job_uids), order=probes.c.finished_at.asc()) if job_uids else ()
-        return tuple(read_probe(row) for row in rows)
+        return read_all(rows, read_probe)
 
     async def find_profile(self, adaptation_uid: str, run_id: str) -> ProfileResult | None:
         """The last profile made for a run."""
         mine = (profiles.c.adaptation_uid == adaptation_uid) & (profiles.c.run_id == run_id)
         rows = await self._select(profiles, mine, order=profiles.c.finished_at.desc(), limit=1)
-        return read_profile(rows[0]) if rows else None
+        return (*read_all(rows, read_profile), None)[0]
 
     async def find_runs(self, adaptation_uid: str, run_id: str) -> tuple[RunResult, ...]:
         """The benchmarks of a run, oldest first. A Job that was started again under its name replaces its earlier result."""
@@ -102,46 +141,64 @@ class SampleStore:
         for row in await self._select(runs, mine, order=runs.c.finished_at.asc()):
             last.pop(row["job"], None)
             last[row["job"]] = row
-        return tuple(read_run(row) for row in last.values())
+        return read_all(last.values(), read_run)
 
     async def find_decisions(self, adaptation_uid: str, limit: int = 10) -> tuple[DecisionRecord, ...]:
         """The last decisions for an adaptation, newest first."""
         rows = await self._select(decisions, decisions.c.adaptation_uid == adaptation_uid, order=decisions.c.decided_at.desc(), limit=limit)
-        return tuple(read_decision(row) for row in rows)
+        return read_all(rows, read_decision)
 
     async def samples(self, digest: str | None = None) -> tuple[RunSample, ...]:
         """Every benchmark that left a report, of one model or of all, oldest first. Failed ones teach too."""
         wanted = runs.c.report.is_not(None)
         rows = await self._select(runs, wanted if digest is None else wanted & (runs.c.digest == digest), order=runs.c.finished_at.asc())
-        return tuple(RunSample(row["adaptation_uid"], row["digest"], read_run(row)) for row in rows)
+        return read_all(rows, lambda row: RunSample(row["adaptation_uid"], row["digest"], read_run(row)))
 
-    async def prune(self, older_than: datetime) -> int:
-        """Delete everything older than that; returns the number of rows."""
+    async def training_material(self) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
+        """All runs with their digests, profiles and probes that left a report, oldest first: what samples are joined from."""
+        return await self._run(self._readers, self._reading, select_material)
 
-        def write(connection: Connection) -> int:
-            count = sum(connection.execute(delete(table).where(table.c.finished_at < older_than)).rowcount for table in RESULT_TABLES)
-            return count + connection.execute(delete(decisions).where(decisions.c.decided_at < older_than)).rowcount
+    async def count_runs(self, since: datetime | None = None) -> int:
+        """Benchmarks with a report, all of them or those finished after a moment."""
+        wanted = runs.c.report.is_not(None) if since is None else runs.c.report.is_not(None) & (runs.c.finished_at > since)
+        query = select(func.count()).select_from(runs).where(wanted)
+        return await self._run(self._readers, self._reading, lambda connection: connection.execute(query).scalar_one())
 
-        return await self._run(self._writer, self._writing, write)
+    async def record_model(self, record: ModelRecord) -> ModelRecord:
+        """Keep a trained model under the next version, which the returned record has."""
+        return await self._run(self._writer, self._writing, lambda connection: insert_model(connection, record))
+
+    async def find_champion(self) -> ModelRecord | None:
+        """The newest model that won, with its document."""
+        return await self._run(self._readers, self._reading, select_champion)
+
+    async def find_last_model(self) -> ModelRecord | None:
+        """The newest model, whether it won or not, without its document."""
+        return await self._run(self._readers, self._reading, select_last)
+
+    async def compact(self, retention: Retention, living: Collection[str], now: datetime) -> Compacted:
+        """Drop what is kept long enough, in steps beside all other work; ``living``: the UIDs of all adaptations there are."""
+        return await self._submit(self._readers, lambda: compact(self._reading, retention, living, now))
 
     async def close(self) -> None:
-        """Let the write under way finish, then disconnect."""
-        await asyncio.to_thread(self._writer.shutdown)
-        await asyncio.to_thread(self._readers.shutdown)
-        self._reading.dispose()
+        """Let the write under way finish, then disconnect; what hangs is left behind. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(self._writer, abandon_connections, self._reading)
+        self._leave_threads()
 
-    async def _record(self, table: Table, row: Row) -> bool:
-        def write(connection: Connection) -> bool:
-            key = [column == row[column.name] for column in table.primary_key.columns]
-            if connection.execute(select(1).select_from(table).where(*key)).first() is not None:
-                return False
-            connection.execute(insert(table).values(**row))
-            return True
+    def abandon(self) -> None:
+        """Stop using it without waiting for anything: its threads may hang in the network or on the disk."""
+        self._closed = True
+        self._leave_threads()
+        threading.Thread(target=abandon_connections, args=(self._reading,), name="store-dispose", daemon=True).start()
 
-        try:
-            return await self._run(self._writer, self._writing, write)
-        except IntegrityError:
-            return False  # another process recorded the same Job between our look and our insert
+    def _leave_threads(self) -> None:
+        for threads in (self._writer, self._readers):
+            threads.shutdown(wait=False)
 
     async def _select(self, table: Table, *where: ColumnElement[bool], order: ColumnElement[datetime], limit: int | None = None) -> tuple[RowMapping, ...]:
         columns = [column for column in table.columns if column.name != "detail"]
@@ -150,12 +207,18 @@ class SampleStore:
 
     async def _run(self, threads: Executor, engine: Engine, work: Callable[[Connection], T]) -> T:
         def run() -> T:
-            with transaction(engine) as connection:
-                return work(connection)
+            try:
+                with transaction(engine) as connection:
+                    return work(connection)
+            except ValueError as error:
+                if threads is self._writer or isinstance(error, RowRefused):
+                    raise
+                raise StoreUnavailable(describe_outage(store_name(engine), f"the file is damaged: {error}")) from error
 
-        try:
-            submitted = asyncio.get_running_loop().run_in_executor(threads, run)
-        except RuntimeError as error:
+        return await self._submit(threads, run)
+
+    async def _submit(self, threads: Executor, work: Callable[[], T]) -> T:
+        if self._closed:
             msg = "the sample store is closed"
-            raise StoreUnavailable(msg) from error
-        return await submitted
+            raise StoreUnavailable(msg)
+        return await asyncio.get_running_loop().run_in_executor(threads, work)

@@ -2,6 +2,7 @@
 
 Columns beside ``report`` exist because something queries by them; the report is kept whole (``report`` without its
 ``detail``, which is large and read only on demand, in a column of its own). Sizes are those of the API types.
+A change here needs a revision in ``migrations/versions``.
 """
 
 from __future__ import annotations
@@ -36,8 +37,6 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 metadata = MetaData()
-
-schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
 
 
 def _result_columns() -> tuple[Column[Any], ...]:

@@ -18,7 +18,7 @@ from metainfer_probe.contract import (
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-DIGEST = "ab" * 32
+DIGEST, OTHER_DIGEST = "ab" * 32, "cd" * 32
 ADAPTATION = "uid-of-ocr"
 RUN = "run-1"
 MICRO = MicroProbe(gflops=41.5, bandwidth_gigabytes_per_second=11.25, spread_permille=12)

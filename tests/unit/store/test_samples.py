@@ -1,32 +1,30 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.exc import StatementError
-from tests.unit.store.make_results import ADAPTATION, DIGEST, NOON, RUN, at, make_bench_report, make_candidate, make_probe, make_profile, make_run
+from tests.unit.store.look import connect
+from tests.unit.store.make_results import ADAPTATION, DIGEST, NOON, OTHER_DIGEST, RUN, at, make_bench_report, make_candidate, make_probe, make_profile, make_run
 
 from metainfer.decide.plan import RecordDecision
-from metainfer.store.errors import StoreUnavailable, StoreUrlInvalid
+from metainfer.store.backlog import Entry
+from metainfer.store.errors import RowRefused, StoreUnavailable, StoreUrlInvalid
+from metainfer.store.rows import run_row
 from metainfer.store.samples import SampleStore, open_store
+from metainfer.store.tables import runs
 from metainfer_probe.contract import Failure
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/samples.db"
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SampleStore]:
-    opened = open_store(url)
-    yield opened
-    await opened.close()
+def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
+    """As somebody else would, with a client of their own; what it returned."""
+    with connect(url, writes=True) as connection:
+        found = connection.execute(text(statement))
+        return [tuple(row) for row in found] if found.returns_rows else []
 
 
 async def test_a_run_comes_back_as_it_was_recorded(store: SampleStore) -> None:
@@ -39,11 +37,10 @@ async def test_a_run_comes_back_as_it_was_recorded(store: SampleStore) -> None:
     assert await store.find_runs(ADAPTATION, RUN) == (want,)
 
 
-async def test_detail_of_a_report_is_kept(store: SampleStore, tmp_path: Path) -> None:
+async def test_detail_of_a_report_is_kept(store: SampleStore, url: str) -> None:
     """Nothing of the full report is thrown away, also where nothing reads it today."""
     await store.record_run(ADAPTATION, make_run(report=make_bench_report(detail={"quantiles_us": [1.5, 2.5]})))
-    with closing(sqlite3.connect(tmp_path / "samples.db")) as file:
-        assert file.execute("select detail from runs").fetchall() == [('{"quantiles_us":[1.5,2.5]}',)]
+    assert run_sql(url, "select detail from runs") == [('{"quantiles_us":[1.5,2.5]}',)]
 
 
 async def test_recording_twice_is_one_row_and_the_first_stays(store: SampleStore) -> None:
@@ -95,9 +92,11 @@ async def test_probes_are_found_by_their_jobs(store: SampleStore) -> None:
 async def test_decisions_come_newest_first_with_their_documents(store: SampleStore) -> None:
     """Rolling back looks at what was applied before."""
     for minutes, name in ((0, "d1"), (2, "d3"), (1, "d2")):
-        decision = RecordDecision(name, RUN, {"chosen": {"batchSize": minutes}, "why": "faster"})
-        assert await store.record_decision(ADAPTATION, decision, at(minutes))
-        assert not await store.record_decision(ADAPTATION, decision, at(9))
+        decision = RecordDecision(name, RUN, at(minutes), {"chosen": {"batchSize": minutes}, "why": "faster"})
+        assert not await store.has_decision(ADAPTATION, name)
+        assert await store.record_decision(ADAPTATION, decision)
+        assert not await store.record_decision(ADAPTATION, replace(decision, decided_at=at(9)))
+        assert await store.has_decision(ADAPTATION, name)
     found = await store.find_decisions(ADAPTATION, limit=2)
     assert [(item.decision_id, item.decided_at) for item in found] == [("d3", at(2)), ("d2", at(1))]
     assert found[0].document == {"chosen": {"batchSize": 2}, "why": "faster"}
@@ -106,26 +105,10 @@ async def test_decisions_come_newest_first_with_their_documents(store: SampleSto
 async def test_samples_are_all_runs_with_a_report(store: SampleStore) -> None:
     """A benchmark that failed in the runtime teaches; one that left nothing does not."""
     await store.record_run(ADAPTATION, make_run("good"))
-    await store.record_run("uid-of-another", make_run("too-slow", finished_at=at(1), report=make_bench_report(digest="other", partial=True)))
+    await store.record_run("uid-of-another", make_run("too-slow", finished_at=at(1), report=make_bench_report(digest=OTHER_DIGEST, partial=True)))
     await store.record_run(ADAPTATION, make_run("lost", report=None, failure=Failure(reason="NodeLost", message="gone")))
-    assert [(item.digest, item.adaptation_uid) for item in await store.samples()] == [(DIGEST, ADAPTATION), ("other", "uid-of-another")]
+    assert [(item.digest, item.adaptation_uid) for item in await store.samples()] == [(DIGEST, ADAPTATION), (OTHER_DIGEST, "uid-of-another")]
     assert [item.result.job for item in await store.samples(DIGEST)] == ["good"]
-
-
-async def test_pruning_takes_what_is_older_and_nothing_else(store: SampleStore) -> None:
-    """Retention is by age, over all tables."""
-    for minutes in (0, 10):
-        await store.record_run(ADAPTATION, make_run(f"run-{minutes}", finished_at=at(minutes)))
-        await store.record_profile(ADAPTATION, make_profile(f"profile-{minutes}", finished_at=at(minutes)))
-        await store.record_probe("lab", make_probe(f"probe-{minutes}", finished_at=at(minutes)))
-        await store.record_decision(ADAPTATION, RecordDecision(f"decision-{minutes}", RUN, {}), at(minutes))
-    assert await store.prune(at(10)) == 4
-    assert await store.known_jobs([f"uid-{kind}-{minutes}" for kind in ("run", "profile", "probe") for minutes in (0, 10)]) == {
-        "uid-run-10",
-        "uid-profile-10",
-        "uid-probe-10",
-    }
-    assert [item.decision_id for item in await store.find_decisions(ADAPTATION)] == ["decision-10"]
 
 
 @pytest.mark.parametrize("offset_hours", [-8, 0, 9])
@@ -143,11 +126,10 @@ async def test_a_time_without_a_zone_is_refused(store: SampleStore) -> None:
         await store.record_run(ADAPTATION, make_run(finished_at=datetime(2026, 3, 1)))  # noqa: DTZ001  that is the point
 
 
-async def test_a_report_of_another_contract_is_a_failure_not_a_crash(store: SampleStore, tmp_path: Path) -> None:
+async def test_a_report_of_another_contract_is_a_failure_not_a_crash(store: SampleStore, url: str) -> None:
     """A store outlives contract versions."""
     await store.record_run(ADAPTATION, make_run())
-    with closing(sqlite3.connect(tmp_path / "samples.db")) as file, file:
-        file.execute("""update runs set report = '{"kind":"bench","renamed_field":1}'""")
+    run_sql(url, """update runs set report = '{"kind":"bench","renamed_field"\\:1}'""")
     (found,) = await store.find_runs(ADAPTATION, RUN)
     assert found.report is None
     assert found.failure is not None
@@ -171,24 +153,33 @@ async def test_two_stores_on_one_file_write_side_by_side(store: SampleStore, url
         await other.close()
 
 
-async def test_a_writer_does_not_wait_for_a_reader(store: SampleStore, tmp_path: Path) -> None:
-    """WAL: somebody who looks at the file for hours blocks no pass."""
+async def test_a_writer_does_not_wait_for_a_reader(store: SampleStore, url: str) -> None:
+    """Somebody who looks at the store for hours blocks no pass."""
     await store.record_run(ADAPTATION, make_run("before"))
-    with closing(sqlite3.connect(tmp_path / "samples.db", isolation_level=None)) as file:
-        file.execute("BEGIN")
-        assert file.execute("select count(*) from runs").fetchone() == (1,)
+    with connect(url) as reader:
+        assert reader.execute(text("select count(*) from runs")).scalar() == 1
         assert await store.record_run(ADAPTATION, make_run("after", finished_at=at(1)))
-        assert file.execute("select count(*) from runs").fetchone() == (1,)
 
 
-async def test_a_reader_does_not_wait_for_a_writer(store: SampleStore, tmp_path: Path) -> None:
-    """WAL: a long write of another process blocks no pass that only reads."""
+async def test_a_reader_does_not_wait_for_a_writer(store: SampleStore, url: str) -> None:
+    """A long write of another process blocks no pass that only reads."""
     await store.record_run(ADAPTATION, make_run())
-    with closing(sqlite3.connect(tmp_path / "samples.db", isolation_level=None)) as file:
-        file.execute("BEGIN IMMEDIATE")
-        file.execute("update runs set node = 'elsewhere'")
+    with connect(url, writes=True) as writer:
+        writer.execute(text("update runs set node = 'elsewhere'"))
         assert [item.node for item in await store.find_runs(ADAPTATION, RUN)] == ["node-1"]
-        file.execute("ROLLBACK")
+
+
+async def test_a_row_that_no_column_takes_is_refused_as_such(store: SampleStore, url: str) -> None:
+    """It would fail however often it is tried, so it must not look like an outage. SQLite takes texts of every length."""
+    long = make_run("x" * 500)
+    if url.startswith("sqlite"):
+        assert await store.record_run(ADAPTATION, long)
+    else:
+        with pytest.raises(RowRefused, match="too long"):
+            await store.record_run(ADAPTATION, long)
+    broken = Entry(runs, run_row(ADAPTATION, make_run()) | {"node": None})
+    with pytest.raises(RowRefused, match=r"(?i)not.null"):
+        await store.write(broken)
 
 
 async def test_a_closed_store_says_so(store: SampleStore) -> None:
@@ -198,8 +189,9 @@ async def test_a_closed_store_says_so(store: SampleStore) -> None:
         await store.find_runs(ADAPTATION, RUN)
 
 
-def test_a_file_that_became_garbage_is_unavailable_by_name(tmp_path: Path, url: str) -> None:
+def test_a_file_that_became_garbage_is_unavailable_by_name(tmp_path: Path) -> None:
     """Disk damage names the file and is the layer-neutral ConnectionError, never a driver's exception."""
+    url = f"sqlite:///{tmp_path}/samples.db"
     asyncio.run(open_store(url).close())
     for left in tmp_path.glob("samples.db-*"):
         left.unlink()
@@ -220,6 +212,7 @@ def test_a_folder_that_is_missing_is_unavailable_by_name(tmp_path: Path) -> None
     [
         pytest.param("samples.db", "not a usable store URL", id="a path is not a URL"),
         pytest.param("nosuchdb://host/name", "not a usable store URL", id="an unknown database"),
+        pytest.param("mysql://host/name", "neither sqlite nor postgresql", id="a database that nothing was tested with"),
         pytest.param("sqlite://", "in memory", id="memory survives no restart"),
         pytest.param("sqlite:///:memory:", "in memory", id="memory by its name"),
     ],
