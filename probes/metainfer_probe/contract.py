@@ -76,7 +76,7 @@ class ServingConfig(ContractModel):
 class ModelSource(ContractModel):
     """Exactly one of a path below the mounted volume, or a URL; ``sha256`` (hex) pins the content when known."""
 
-    path: str | None = Field(default=None, max_length=1024)
+    path: str | None = Field(default=None, max_length=2048)
     url: str | None = Field(default=None, max_length=2048)
     sha256: str | None = Field(default=None, max_length=64)
     max_bytes: int = Field(default=16 << 30, ge=1)

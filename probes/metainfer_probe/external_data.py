@@ -34,7 +34,7 @@ def check_external_data(tensors: Iterable[TensorProto], folder: Path) -> tuple[s
 
 
 def _confined_size(location: str, folder: Path, tensor: str) -> int:
-    said = f"weight {tensor!r} lies in {location!r}"
+    said = f"weight {tensor[:100]!r} lies in {location[:100]!r}"
     if not location or "\x00" in location:
         raise ProbeError("ExternalDataMissing", f"weight {tensor!r} names no external file")
     if PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor:
@@ -42,13 +42,16 @@ def _confined_size(location: str, folder: Path, tensor: str) -> int:
     if ".." in PurePosixPath(location).parts or "\\" in location:
         raise ProbeError("ExternalDataOutside", f"{said}, outside the model's own folder")
     path = folder
-    for part in PurePosixPath(location).parts:
-        path = path / part
-        if path.is_symlink():
-            raise ProbeError("ExternalDataSymlink", f"{said}, which is reached through a symbolic link; put the file itself there")
-    if not path.is_file():
-        raise ProbeError("ExternalDataMissing", f"{said}, which is not there; copy it into the model's folder")
-    return path.stat().st_size
+    try:
+        for part in PurePosixPath(location).parts:
+            path = path / part
+            if path.is_symlink():
+                raise ProbeError("ExternalDataSymlink", f"{said}, which is reached through a symbolic link; put the file itself there")
+        if not path.is_file():
+            raise ProbeError("ExternalDataMissing", f"{said}, which is not there; copy it into the model's folder")
+        return path.stat().st_size
+    except OSError as error:  # a name longer than any
+        raise ProbeError("ExternalDataMissing", f"{said}, which cannot be opened: {error.strerror}") from error
 
 
 def _check_extent(tensor: TensorProto, entries: dict[str, str], file_bytes: int) -> None:

@@ -204,12 +204,15 @@ def _confined(relative: str, volume: Path) -> Path:
     if Path(relative).is_absolute() or ".." in parts:
         raise ProbeError("PathOutsideVolume", f"{relative} leads outside the volume; give a path below it, without '..'")
     path = volume
-    for part in parts:
-        path = path / part
-        if path.is_symlink():
-            raise ProbeError("PathIsSymlink", f"{relative} is reached through a symbolic link ({part}); give the real path")
-    if not path.exists():
-        raise ProbeError("ModelNotFound", f"{relative} is not on the volume")
-    if not path.is_file():
-        raise ProbeError("ModelNotFound", f"{relative} is not a file")
+    try:
+        for part in parts:
+            path = path / part
+            if path.is_symlink():
+                raise ProbeError("PathIsSymlink", f"{relative} is reached through a symbolic link ({part}); give the real path")
+        if not path.exists():
+            raise ProbeError("ModelNotFound", f"{relative} is not on the volume")
+        if not path.is_file():
+            raise ProbeError("ModelNotFound", f"{relative} is not a file")
+    except OSError as error:  # a name longer than any, a folder that may not be entered
+        raise ProbeError("ModelNotFound", f"{relative[:200]} cannot be opened on the volume: {error.strerror}") from error
     return path

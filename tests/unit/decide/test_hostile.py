@@ -105,7 +105,8 @@ def test_any_spec_that_is_accepted_leads_to_a_status(document: Any, uri: str | N
         document["model"] = {"uri": uri}
     spec = accepted_spec(ModelAdaptationSpec, document)
     world = make_world()
-    world.snapshot = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, spec=spec))
+    pools = tuple(replace(pool, labels={"a": "b"}) for pool in world.snapshot.pools)  # else no spec that keeps its selector would get far
+    world.snapshot = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, spec=spec), pools=pools)
     play(world)
 
 

@@ -128,6 +128,7 @@ def test_a_reshape_with_a_constant_batch_is_suspected(tmp_path: Path) -> None:
         ("../outside.bin", "ExternalDataOutside"),
         ("inner/../../outside.bin", "ExternalDataOutside"),
         ("absent.bin", "ExternalDataMissing"),
+        ("n" * 300, "ExternalDataMissing"),
         ("", "ExternalDataMissing"),
     ],
 )
@@ -239,6 +240,8 @@ def test_fields_of_a_future_format_forbid_lowering(tmp_path: Path) -> None:
         ("no.onnx", "ModelNotFound"),
         (".", "PathOutsideVolume"),
         ("sub", "ModelNotFound"),
+        ("n" * 300, "ModelNotFound"),
+        ("/".join(["n" * 200] * 8), "ModelNotFound"),
     ],
 )
 def test_a_path_stays_below_the_volume(path: str, reason: str, tmp_path: Path) -> None:
