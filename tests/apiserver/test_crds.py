@@ -186,6 +186,10 @@ RULES = {
         make_adaptation(settings={"preset": "MLServer", "env": {"precision": "P"}}),
     ],
     "map at least one setting to an environment variable, or remove settings to get a recommendation only": [make_adaptation(settings={"env": {}})],
+    "must be a variable of the server's own: loaders, shells and language runtimes read this one before the server does": [
+        make_adaptation(settings={"env": {"precision": name}})
+        for name in ("PATH", "HOME", "LD_PRELOAD", "PYTHONPATH", "NODE_OPTIONS", "_JAVA_OPTIONS", "KUBERNETES_SERVICE_HOST")
+    ],
     "each setting needs a variable of its own: name no variable twice": [
         make_adaptation(settings={"env": {"precision": "SAME", "concurrency": "SAME"}}),
         make_adaptation(settings={"env": {"maxBatchSize": "A", "maxBatchDelay": "B", "executionProviders": "A"}}),
@@ -220,6 +224,7 @@ GOOD = {
     "batches with dynamic batching among the choices": make_adaptation(configSpace={"batchSizes": [8], "dynamicBatching": [False, True]}),
     "single requests without dynamic batching": make_adaptation(configSpace={"batchSizes": [1], "dynamicBatching": [False]}),
     "one environment variable is enough": make_adaptation(settings={"env": {"precision": "PRECISION"}}),
+    "variables that only begin like forbidden ones": make_adaptation(settings={"env": {"precision": "PATH_PRECISION", "concurrency": "PYTHON_WORKERS"}}),
     "a throughput alone is an objective to keep": make_adaptation(slo={"minThroughputPerSecond": 1}),
     "an address with an at sign in its path": make_adaptation(model={"uri": "https://models.example.com/ocr@v4.onnx"}),
     "two dots inside a name": make_adaptation(model={"uri": "pvc://models/ocr..v4.onnx"}),
