@@ -132,7 +132,7 @@ def _fetch_once(source: _Source, target: Path, limits: _Limits) -> str | None:
     port = source.parts.port or _PORTS[scheme]
     with open_connection(host, port, limits.deadline, tls=tls, find_addresses=limits.find_addresses) as socket:
         connection = http.client.HTTPConnection(host, port)
-        connection.sock = socket  # type: ignore[assignment]  # it offers the part of a socket that http.client uses
+        connection.sock = socket  # it offers the part of a socket that http.client uses
         connection.putrequest("GET", source.request_target, skip_host=True, skip_accept_encoding=True)
         headers = {"Host": _ascii_host(source.host), "User-Agent": "metainfer-probe", "Accept-Encoding": "identity", "Connection": "close"}
         if source.authorization:
