@@ -91,6 +91,13 @@ class NodeRequest(ContractModel):
     threads: int = Field(default=1, ge=1, le=1024)
 
 
+class RefusedModel(ContractModel):
+    """A file that was tried before and cannot be profiled, by ``ProfileReport.digest``."""
+
+    digest: str = Field(min_length=1, max_length=64)
+    failure: Failure
+
+
 class ProfileRequest(ContractModel):
     """Model portrait: static reading, one short profile per provider, batch and concurrency curve, determinism."""
 
@@ -105,6 +112,8 @@ class ProfileRequest(ContractModel):
     threads: int = Field(default=1, ge=1, le=1024)
     memory_limit_bytes: int = Field(default=0, ge=0)
     """0 = the cgroup's own limit."""
+    refused: RefusedModel | None = None
+    """When the file is still this one, its failure is the answer and nothing is tried again."""
 
 
 class BenchRequest(ContractModel):

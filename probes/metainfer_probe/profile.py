@@ -43,10 +43,14 @@ def profile_model(request: ProfileRequest, volume: Path, *, workdir: Path | None
         path = fetch_model(request.model, volume, folder)
         calibration = fetch_model(request.calibration, volume, folder) if request.calibration else None
         limit = _child_memory_limit(request)
+        if _is_refused(request, digest_files((path,)) if request.refused else ""):
+            return _again(request, ProfileReport(file_bytes=path.stat().st_size, micro=micro))
         try:
             model = _read(path, deadline, limit)
         except ProbeError as error:
             return ProfileReport(digest=digest_files((path,)), file_bytes=path.stat().st_size, failure=error.failure(), micro=micro)
+        if _is_refused(request, model.digest):
+            return _again(request, describe(model, (), micro))
         too_large = _find_too_large(model, limit)
         if too_large is not None:
             return describe(model, (), micro).model_copy(update={"failure": too_large})
@@ -54,6 +58,17 @@ def profile_model(request: ProfileRequest, volume: Path, *, workdir: Path | None
         plan = _Plan(request, model, calibration, limit, deadline)
         measurements = [_measure(plan, provider, len(providers) - position) for position, provider in enumerate(providers)]
     return describe(model, measurements, micro).model_copy(update={"failure": _common_failure(measurements)})
+
+
+def _is_refused(request: ProfileRequest, digest: str) -> bool:
+    """Whether the file is the one that was tried before. Its digest leaves external data out where the file could not be read."""
+    return request.refused is not None and request.refused.digest == digest
+
+
+def _again(request: ProfileRequest, report: ProfileReport) -> ProfileReport:
+    """The known failure: one attempt per content is enough."""
+    refused = request.refused
+    return report if refused is None else report.model_copy(update={"digest": refused.digest, "failure": refused.failure})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,26 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus, Placement
-from metainfer.decide.conditions import Finding, find_condition, format_time, merge_conditions
+from metainfer.decide.conditions import Finding, find_condition, format_time, merge_conditions, parse_time
 from metainfer.decide.deciding import decided_candidate, is_kept
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import AdaptationSnapshot, Candidate
+from metainfer.decide.facts import AdaptationSnapshot, Candidate, TargetFacts
 from metainfer.decide.families import Exclusion
+from metainfer.decide.lasting import APPLY_REFUSED, carried_removal, count_refusal, find_missing, find_refusal, find_veto
 from metainfer.decide.placement import PlacementPlan, PlacementRequest, Withheld, build_placement
 from metainfer.decide.plan import AdaptationPlan
-from metainfer.decide.readback import ReadBack, read_back
+from metainfer.decide.readback import Expected, Moment, ReadBack, read_back
+from metainfer.decide.rivals import find_rivals
 from metainfer.decide.scene import Scene
+from metainfer.decide.standing import earlier_words, is_in_place, is_removed, known_placement
 from metainfer.decide.target import TargetProblem
 
 ROLLOUT_POLL_SECONDS = 5.0
+ROLLOUT_POLL_LIMIT_SECONDS = 60.0
 PATCH_LIMIT = 8192
 """Of status.recommendation.patch."""
 APPLY_CONFLICT = "ApplyConflict"
-APPLY_REFUSED = "ApplyRefused"
-PLACEMENT_REMOVED = "PlacementRemoved"
 RECOMMENDED = "Recommended"
 
 
@@ -34,7 +35,7 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     if candidate is None or recommendation is None:
         msg = "nothing was decided"
         raise ValueError(msg)
-    if is_kept(draft):
+    if is_kept(draft) and not is_removed(draft):
         words = "the present configuration is the best measured, or as good within the noise: nothing is written"
         draft.find(reasons.APPLIED, "True", "CurrentKept", words)
         draft.find(reasons.SETTINGS_EFFECTIVE, "True", "CurrentKept", words)
@@ -44,12 +45,11 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
         return draft.stall("FamilyGone", f"family {candidate.family} of pool {candidate.pool} is no longer open to the target", seconds=60.0)
     patch = plan.patch_json if len(plan.patch_json) <= PATCH_LIMIT else ""  # a cut patch would be no patch
     draft.put(recommendation=recommendation.model_copy(update={"patch": patch}))
-    held_back = _held_back(draft, scene, plan, problem)
-    if held_back is not None:
-        return held_back
-    if scene.target.template.annotations.get(DECISION_ANNOTATION) == recommendation.decision_id:
-        return _read_back(draft, scene, plan, candidate)
-    return _no_place(draft, scene, candidate) or _write(draft, plan)
+    if any(item.manager for item in plan.withheld):
+        note_declared(draft, scene, plan.withheld)
+    if is_in_place(draft, scene, plan, recommendation.decision_id) and not find_missing(scene, plan):
+        return _read_back(draft, scene, plan, problem)
+    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, candidate) or _write(draft, scene, plan)
 
 
 def _no_place(draft: Draft, scene: Scene, candidate: Candidate) -> AdaptationPlan | None:
@@ -86,7 +86,9 @@ def _placement(draft: Draft, scene: Scene, candidate: Candidate, decision_id: st
         config_maps=draft.snapshot.config_maps,
         decision_id=decision_id,
         adaptation_uid=draft.snapshot.adaptation.uid,
+        deletion_policy=draft.snapshot.adaptation.spec.deletion_policy,
         pool_selector=pool.spec.node_selector,
+        rivals=find_rivals(pool, option.family, draft.snapshot.pools),
         other_nodes=tuple(node for owner, family, node in scene.reachable if (owner, family) != (candidate.pool, candidate.family)),
     )
     return build_placement(request)
@@ -94,8 +96,6 @@ def _placement(draft: Draft, scene: Scene, candidate: Candidate, decision_id: st
 
 def _held_back(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan | None:
     """Reasons for which a decision is only recommended, the user's own wish first."""
-    if any(item.manager for item in plan.withheld):
-        note_declared(draft, scene, plan.withheld)
     baseline = draft.status.baseline
     if baseline is not None and baseline.measured is None:
         words = "the present configuration could not be measured, so nothing shows that the choice is better: the ready patch is in status"
@@ -105,83 +105,115 @@ def _held_back(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetP
     if plan.apply is None:
         return _recommend_only(draft, plan.reason, f"{_words(plan.withheld)}; the ready patch is in status.recommendation.patch")
     if problem is not None:
-        draft.find(reasons.APPLIED, "False", problem.reason, problem.message)
         if problem.reason == reasons.UNSUPPORTED_TARGET:
             return _recommend_only(draft, problem.reason, problem.message)
-        return draft.wait(problem.reason, problem.message, seconds=60.0)
-    return _gave_way(draft)
+        draft.find(reasons.APPLIED, "False", problem.reason, f"{problem.message}{earlier_words(draft)}")
+        return draft.wait(problem.reason, problem.message, seconds=None)  # the Deployment's next event wakes the pass: no timer runs
+    return _gave_way(draft, scene, plan)
 
 
-def _gave_way(draft: Draft) -> AdaptationPlan | None:
-    """After a conflict, or after somebody removed what we wrote, nothing is written again before the inputs change."""
+def _gave_way(draft: Draft, scene: Scene, plan: PlacementPlan) -> AdaptationPlan | None:
+    """After a conflict nothing is written again before the inputs change; after a refusal or a removal, only in its time."""
     before = find_condition(draft.snapshot.adaptation.status.conditions, reasons.FIELD_CONTESTED)
-    recommendation, placement = draft.status.recommendation, draft.status.placement
-    conflict = before is not None and before.status == "True" and before.reason == APPLY_CONFLICT
-    applied = placement is not None and recommendation is not None and placement.decision_id == recommendation.decision_id
-    target = draft.snapshot.target
-    gone = applied and target is not None and recommendation is not None and target.template.annotations.get(DECISION_ANNOTATION) != recommendation.decision_id
-    if conflict and before is not None:
+    if before is not None and before.status == "True" and before.reason == APPLY_CONFLICT:
         draft.find(reasons.FIELD_CONTESTED, "True", APPLY_CONFLICT, before.message)
         return _recommend_only(draft, reasons.FIELD_CONTESTED, before.message)
-    refused = find_condition(draft.snapshot.adaptation.status.conditions, reasons.APPLIED)
-    if refused is not None and refused.reason == APPLY_REFUSED:
+    refused = find_refusal(draft)
+    if refused is not None:
         draft.find(reasons.APPLIED, "False", APPLY_REFUSED, refused.message)
-        return draft.stall(APPLY_REFUSED, f"{refused.message}; once that is mended, change the adaptation to try again")
-    if gone:
-        words = "what was applied is no longer on the Deployment: somebody replaced or rolled it back; change the adaptation to apply again"
-        draft.find(reasons.FIELD_CONTESTED, "True", PLACEMENT_REMOVED, words)
-        return _recommend_only(draft, PLACEMENT_REMOVED, words)
-    return None
+        return draft.stall(APPLY_REFUSED, refused.message, seconds=refused.seconds)
+    veto = find_veto(draft, scene, plan)
+    if veto is None:
+        return None
+    draft.find(reasons.FIELD_CONTESTED, "True", veto.reason, veto.message)
+    return _recommend_only(draft, veto.reason, veto.message, seconds=veto.seconds)
 
 
-def _recommend_only(draft: Draft, reason: str, message: str) -> AdaptationPlan:
-    draft.find(reasons.APPLIED, "False", reason, message)
+def _recommend_only(draft: Draft, reason: str, message: str, *, seconds: float | None = None) -> AdaptationPlan:
+    draft.find(reasons.APPLIED, "False", reason, f"{message}{earlier_words(draft)}")
     draft.find(reasons.SETTINGS_EFFECTIVE, "Unknown", "NotApplied", "")
-    return _done(draft, RECOMMENDED, message)
+    return _done(draft, RECOMMENDED, message, seconds=seconds)
 
 
-def _done(draft: Draft, reason: str, message: str) -> AdaptationPlan:
+def _done(draft: Draft, reason: str, message: str, *, seconds: float | None = None) -> AdaptationPlan:
     draft.step("Done", "")
     decided = find_condition(draft.snapshot.adaptation.status.conditions, reasons.PLACEMENT_DECIDED)
     if decided is not None and decided.reason == "SloInfeasible":
         message = f"{message}; but {decided.message}"
     draft.find(reasons.READY, "True", reason, message)
-    return draft.finish(None)
+    return draft.finish(seconds)
 
 
-def _write(draft: Draft, plan: PlacementPlan) -> AdaptationPlan:
+def _write(draft: Draft, scene: Scene, plan: PlacementPlan) -> AdaptationPlan:
     if plan.apply is None:
         msg = "a plan without an apply was not held back"
         raise ValueError(msg)
     draft.find(reasons.APPLIED, "False", "Applying", f"decision {plan.apply.decision_id} is being written to the Deployment")
-    draft.step("Applying", f"writing decision {plan.apply.decision_id}")
+    words = f"writing decision {plan.apply.decision_id}{_interruption(scene.target)}"
+    draft.step("Applying", words)
     draft.act(plan.apply)
-    return draft.wait("Applying", f"writing decision {plan.apply.decision_id}", seconds=ROLLOUT_POLL_SECONDS)
+    return draft.wait("Applying", words, seconds=ROLLOUT_POLL_SECONDS)
 
 
-def _read_back(draft: Draft, scene: Scene, plan: PlacementPlan, candidate: Candidate) -> AdaptationPlan:
-    option, recommendation = scene.option(candidate.pool, candidate.family), draft.status.recommendation
+def _interruption(target: TargetFacts) -> str:
+    """What a rollout costs whoever calls the service."""
+    return "" if target.strategy != "Recreate" else "; strategy Recreate: the service is down until a new pod is ready"
+
+
+def _read_back(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan:
+    candidate, recommendation = decided_candidate(draft), draft.status.recommendation
+    option = scene.option(candidate.pool, candidate.family) if candidate is not None else None
     if option is None or recommendation is None:
         msg = "a placement without a family was not held back"
         raise ValueError(msg)
-    seen = read_back(
-        scene.target,
-        draft.snapshot.target_pods,
-        decision_id=recommendation.decision_id,
-        want_env=plan.env,
-        container=scene.container.name,
-        family_nodes=frozenset(node.name for node in option.nodes) | frozenset(option.excluded),
-    )
-    _note_placement(draft, seen)
-    draft.find(reasons.APPLIED, "True", "Applied", f"decision {recommendation.decision_id} is on the Deployment")
+    family_nodes = frozenset(node.name for node in option.nodes) | frozenset(option.excluded)
+    expected = Expected(recommendation.decision_id, plan.env, scene.container.name, family_nodes)
+    seen = read_back(scene.target, draft.snapshot.target_pods, expected, _moment(draft, recommendation.decision_id))
+    _note_placement(draft, scene, seen)
+    managed = _note_applied(draft, problem)
+    if problem is not None and problem.reason in (reasons.TARGET_PAUSED, reasons.TARGET_SCALED_TO_ZERO) and not seen.effective:
+        return _stands_still(draft, problem)
     if seen.rolled_out and seen.effective:
         where = ", ".join(seen.nodes)
         draft.find(reasons.SETTINGS_EFFECTIVE, "True", "ReadBack", f"the pods run as decided on {where}")
-        return _done(draft, "Applied", f"runs as decided on {where}")
-    return _not_yet(draft, seen)
+        return _done(draft, managed, f"runs as decided on {where}{f'; but {seen.waiting}' if seen.waiting else ''}")
+    return _not_yet(draft, scene, seen)
 
 
-def _not_yet(draft: Draft, seen: ReadBack) -> AdaptationPlan:
+def _moment(draft: Draft, decision_id: str) -> Moment:
+    """A rollout counts from the write, or from the first look after a pause: a paused Deployment rolls nothing out."""
+    before = find_condition(draft.snapshot.adaptation.status.conditions, reasons.SETTINGS_EFFECTIVE)
+    placement, target = known_placement(draft, decision_id), draft.snapshot.target
+    resumed = before is not None and before.reason == reasons.TARGET_PAUSED and target is not None and not target.paused
+    since = placement.rollout_since or placement.applied_at if placement is not None and not resumed else None
+    settled = placement is not None and before is not None and (before.status, before.reason) == ("True", "ReadBack")
+    return Moment(draft.now, parse_time(since) if since is not None else draft.now, settled)
+
+
+def _note_applied(draft: Draft, problem: TargetProblem | None) -> str:
+    """Say that the decision is on the Deployment, and whether anybody looks after it; returns the reason."""
+    recommendation = draft.status.recommendation
+    words = f"decision {recommendation.decision_id if recommendation is not None else ''} is on the Deployment"
+    unmanaged = "updatePolicy.mode is Off" if draft.snapshot.adaptation.spec.update_policy.mode == "Off" else ""
+    if problem is not None and problem.reason == reasons.UNSUPPORTED_TARGET:
+        unmanaged = problem.message
+    if unmanaged:
+        draft.find(reasons.APPLIED, "True", "NotManaged", f"{words} and stays as it is, neither renewed nor taken back: {unmanaged}")
+        return "NotManaged"
+    draft.find(reasons.APPLIED, "True", "Applied", words)
+    return "Applied"
+
+
+def _stands_still(draft: Draft, problem: TargetProblem) -> AdaptationPlan:
+    """Written, and nothing to read it back from until somebody resumes the Deployment or scales it up: no timer runs."""
+    draft.find(reasons.SETTINGS_EFFECTIVE, "Unknown", problem.reason, problem.message)
+    if problem.reason == reasons.TARGET_SCALED_TO_ZERO:
+        return _done(draft, problem.reason, f"decided and written; {problem.message}")
+    draft.step("RollingOut", problem.message[:256])
+    return draft.wait(problem.reason, problem.message, seconds=None)
+
+
+def _not_yet(draft: Draft, scene: Scene, seen: ReadBack) -> AdaptationPlan:
     if seen.stuck:
         draft.find(reasons.SETTINGS_EFFECTIVE, "False", "RolloutStuck", seen.stuck)
         draft.step("RollingOut", f"the rollout is stuck: {seen.stuck}"[:256])
@@ -189,19 +221,40 @@ def _not_yet(draft: Draft, seen: ReadBack) -> AdaptationPlan:
     if seen.rolled_out and seen.differs:
         draft.find(reasons.SETTINGS_EFFECTIVE, "False", "Differs", "; ".join(seen.differs[:4]))
         return draft.wait("SettingsNotEffective", "; ".join(seen.differs[:4]), seconds=60.0)
-    words = f"waiting for the rollout{': ' + seen.waiting if seen.waiting else ''}"
+    down = _interruption(scene.target) if scene.target.available_replicas == 0 else ""
+    words = f"waiting for the rollout{': ' + seen.waiting if seen.waiting else ''}{down}"
     draft.find(reasons.SETTINGS_EFFECTIVE, "Unknown", "RollingOut", words)
     draft.step("RollingOut", words[:256])
-    return draft.wait("RollingOut", words, seconds=ROLLOUT_POLL_SECONDS)
+    return draft.wait("RollingOut", words, seconds=_poll_seconds(draft))
 
 
-def _note_placement(draft: Draft, seen: ReadBack) -> None:
-    recommendation, placement = draft.status.recommendation, draft.status.placement
+def _poll_seconds(draft: Draft) -> float:
+    """Events of the Deployment and its pods wake the pass; a model that loads for half an hour needs no look every five seconds."""
+    placement = draft.status.placement
+    waited = (draft.now - parse_time(placement.rollout_since or placement.applied_at)).total_seconds() if placement is not None else 0.0
+    return max(ROLLOUT_POLL_SECONDS, min(ROLLOUT_POLL_LIMIT_SECONDS, waited / 10))
+
+
+def _note_placement(draft: Draft, scene: Scene, seen: ReadBack) -> None:
+    recommendation = draft.status.recommendation
     if recommendation is None:
         return
-    known = placement is not None and placement.decision_id == recommendation.decision_id
-    applied_at = placement.applied_at if known and placement is not None else format_time(draft.now)
-    draft.put(placement=Placement(decision_id=recommendation.decision_id, config=recommendation.config, applied_at=applied_at, nodes=seen.nodes[:16]))
+    placement = known_placement(draft, recommendation.decision_id)
+    applied_at = placement.applied_at if placement is not None else format_time(draft.now)
+    since = _moment(draft, recommendation.decision_id).since
+    draft.put(
+        placement=Placement(
+            decision_id=recommendation.decision_id,
+            config=recommendation.config,
+            applied_at=applied_at,
+            nodes=seen.nodes[:16],
+            target_uid=scene.target.uid,
+            container=scene.container.name,
+            rollout_since=format_time(since) if since is not None else applied_at,
+            removal=carried_removal(draft, scene),
+        ),
+        apply_refusal=None,
+    )
 
 
 def _words(withheld: Sequence[Withheld]) -> str:
@@ -220,6 +273,7 @@ def report_conflict(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus,
 
 def report_refusal(snapshot: AdaptationSnapshot, status: ModelAdaptationStatus, message: str, now: datetime) -> ModelAdaptationStatus:
     """The status after the API server refused our apply for another cause: a missing right, an admission policy, an invalid field."""
+    status = status.model_copy(update={"apply_refusal": count_refusal(status, message, now)})
     news = {reasons.APPLIED: Finding(reasons.APPLIED, "False", APPLY_REFUSED, f"nothing was written: {message}")}
     return _with_news(snapshot, status, news, now)
 

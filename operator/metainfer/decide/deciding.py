@@ -187,16 +187,5 @@ def is_kept(draft: Draft) -> bool:
     return baseline is not None and recommendation is not None and baseline.current and baseline.config == recommendation.config
 
 
-def undecided_for_long(draft: Draft, retry_after_seconds: float) -> bool:
-    """Whether the claimed run ended without a decision so long ago that it deserves another start."""
-    run = draft.status.run
-    profile = draft.snapshot.profile
-    broken = profile is None or profile.report is None or profile.report.failure is not None
-    if run is None or broken or decided_candidate(draft) is not None:
-        return False  # a model that cannot be profiled is not tried again before something changes
-    budget_seconds = parse_duration_us(draft.snapshot.adaptation.spec.validation.budget) / 1e6
-    return _age_seconds(run, draft.now) > budget_seconds + retry_after_seconds
-
-
 def _age_seconds(run: RunStatus, now: datetime) -> float:
     return (now - parse_time(run.started_at)).total_seconds()

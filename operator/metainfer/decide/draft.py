@@ -5,14 +5,14 @@ Every condition is written from the first pass on, ``Unknown`` where nothing is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import Finding, find_condition, find_store_outage, merge_conditions
-from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
 
 ORDER = (
@@ -42,6 +42,10 @@ class Draft:
     def put(self, **fields: object) -> None:
         """Replace fields of the status."""
         self.status = self.status.model_copy(update=fields)
+
+    def forget_runs(self, *, profile: ProfileResult | None) -> None:
+        """A new run starts from nothing but the portrait it may use."""
+        self.snapshot = replace(self.snapshot, profile=profile, runs=())
 
     def step(self, step: Step, progress: str) -> None:
         """Say how far the run is, in the status and in ``Reconciling``."""

@@ -22,6 +22,7 @@ from metainfer.decide.ownership import PREFERRED_AFFINITY, REQUIRED_AFFINITY, en
 from metainfer.decide.plan import ApplyTarget
 from metainfer.decide.portraits import DEGRADED_LABEL_VALUE
 from metainfer.decide.pre_image import DeletionPolicy, build_pre_image, encode_pre_image
+from metainfer.decide.rivals import Rival, exclude_rivals
 from metainfer.decide.setting_values import Setting
 from metainfer.decide.settings_mapping import Baseline, SettingsMapping, find_disagreements, read_baseline, render_settings
 from metainfer_probe.contract import ServingConfig
@@ -47,6 +48,8 @@ class PlacementRequest:
     deletion_policy: DeletionPolicy = "Restore"
     pool_selector: LabelSelector = field(default_factory=LabelSelector)
     """spec.nodeSelector of the pool: a node outside the pool was never measured, whatever its labels."""
+    rivals: tuple[Rival, ...] = ()
+    """Families that take nodes first although this one's selector matches them too."""
     other_nodes: tuple[str, ...] = ()
     """Nodes outside the family on which the target may run by its owner's own rules; they matter when those rules place the pods."""
 
@@ -162,7 +165,8 @@ def _required_terms(request: PlacementRequest) -> list[Mapping[str, Any]]:
     """Two ways to belong: the vendor's labels (a new node has them at once), or our label (which outlives a labeller's restart)."""
     healthy = Requirement(HEALTH_LABEL, "NotIn", (DEGRADED_LABEL_VALUE,))
     by_vendor = dict.fromkeys((*selector_requirements(request.pool_selector), *selector_requirements(request.family.selector)))
-    return [_term([*by_vendor, healthy]), _term([_our_label(request), healthy])]
+    others = exclude_rivals(request.rivals, request.family.name)
+    return [_term([*by_vendor, *others, healthy]), _term([_our_label(request), healthy])]
 
 
 def _our_label(request: PlacementRequest) -> Requirement:

@@ -1,18 +1,20 @@
 """Does what was decided really run? Read from the Deployment's status and its pods, after the rollout. Pure.
 
-Judged are pods of the decision only (their template carries its id), and only when the rollout is over: how long a
-server may take to start is what the Deployment's own progress deadline says, never a timer of ours.
+Judged are pods of the decision only (their template carries its id), and only when the rollout is over. How long a server may
+take to start is what its owner declares: the Deployment's progress deadline, and its probes where they allow more than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.decide.environment import escape
 from metainfer.decide.facts import PodFacts, TargetFacts
+from metainfer.decide.startup import is_starting, rollout_seconds
 
 DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 HARMLESS_WAITS: Final = ("ContainerCreating", "PodInitializing")
@@ -32,39 +34,78 @@ class ReadBack:
     nodes: tuple[str, ...]
     """Where ready pods of the decision run."""
     stuck: str
-    """Why the rollout does not come to its end, once the progress deadline has passed; else empty."""
+    """Why the rollout does not come to its end, once it should have; else empty."""
     waiting: str = ""
     """What holds the rollout up at the moment, while there is still time."""
 
 
-def read_back(  # budget: the two things compared, and what was decided in four words
-    target: TargetFacts,
-    pods: Sequence[PodFacts],
-    *,
-    decision_id: str,
-    want_env: Mapping[str, str],
-    container: str,
-    family_nodes: Collection[str],
-) -> ReadBack:
-    """Compare the pods of the decision with the decision; ``want_env`` are the variables that were written (``PlacementPlan.env``)."""
-    ours = [pod for pod in pods if _counts(pod) and pod.annotations.get(DECISION_ANNOTATION) == decision_id]
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What was decided, as the pods must show it."""
+
+    decision_id: str
+    want_env: Mapping[str, str]
+    """The variables that were written (``PlacementPlan.env``)."""
+    container: str
+    family_nodes: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When it is looked at."""
+
+    now: datetime
+    since: datetime | None = None
+    """When the rollout could begin; None = long ago."""
+    settled: bool = False
+    """The decision was seen to run before: replicas that come and go since are an autoscaler's, not a rollout."""
+
+
+def read_back(target: TargetFacts, pods: Sequence[PodFacts], expected: Expected, moment: Moment) -> ReadBack:
+    """Compare the pods of the decision with the decision."""
+    ours = [pod for pod in pods if _counts(pod) and pod.annotations.get(DECISION_ANNOTATION) == expected.decision_id]
     ready = [pod for pod in ours if pod.ready]
-    lost = target.template.annotations.get(DECISION_ANNOTATION) != decision_id
-    differs = [f"the pod template does not carry decision {decision_id}"] if lost else []
+    lost = target.template.annotations.get(DECISION_ANNOTATION) != expected.decision_id
+    differs = [f"the pod template does not carry decision {expected.decision_id}"] if lost else []
     for pod in ready:
-        differs += [*_misplaced(pod, family_nodes), *_other_values(pod, container, want_env)]
-    rolled_out = is_rolled_out(target) and not lost
-    effective = rolled_out and bool(ready) and not differs
-    nodes = tuple(sorted({pod.node for pod in ready if pod.node}))
-    cause = "" if rolled_out else _cause(target, ours)
-    late = target.progressing_reason == DEADLINE_EXCEEDED
-    return ReadBack(rolled_out, effective, tuple(dict.fromkeys(differs)), nodes, stuck=cause if late else "", waiting="" if late else cause)
+        differs += [*_misplaced(pod, expected.family_nodes), *_other_values(pod, expected.container, expected.want_env)]
+    rolled_out = not lost and (is_rolled_out(target) or (moment.settled and has_one_template(target)))
+    trouble = _find_trouble(ours)
+    cause = trouble if rolled_out else trouble or target.progressing_message[:WORDS_LIMIT]
+    late = not rolled_out and _is_late(target, ours, moment, trouble)
+    return ReadBack(
+        rolled_out=rolled_out,
+        effective=rolled_out and bool(ready) and not differs,
+        differs=tuple(dict.fromkeys(differs)),
+        nodes=tuple(sorted({pod.node for pod in ready if pod.node})),
+        stuck=cause if late else "",
+        waiting="" if late else cause,
+    )
+
+
+def _is_late(target: TargetFacts, pods: Sequence[PodFacts], moment: Moment, trouble: str) -> bool:
+    """Whether the Deployment controller gave up, and the pods have had the time that their probes allow them.
+
+    The verdict may also be an old one: it outlives a pause, and a pod that starts slowly is not stuck.
+    """
+    if target.progressing_reason != DEADLINE_EXCEEDED or target.observed_generation < target.generation:
+        return False
+    if trouble:
+        return True
+    if moment.since is not None and (moment.now - moment.since).total_seconds() < rollout_seconds(target):
+        return False
+    return not any(is_starting(target, pod, moment.now) for pod in pods if not pod.ready)
 
 
 def is_rolled_out(target: TargetFacts) -> bool:
     """The rule of ``kubectl rollout status``: the controller has seen the newest template, and all pods are of it and available."""
     seen = target.observed_generation >= target.generation
     return seen and target.updated_replicas >= target.replicas and target.status_replicas <= target.updated_replicas <= target.available_replicas
+
+
+def has_one_template(target: TargetFacts) -> bool:
+    """Whether every pod there is has the newest template, however many there are to be."""
+    return target.observed_generation >= target.generation and target.status_replicas == target.updated_replicas
 
 
 def _counts(pod: PodFacts) -> bool:
@@ -89,11 +130,10 @@ def _other_values(pod: PodFacts, container: str, want_env: Mapping[str, str]) ->
             yield f"{name} is {have[name] or 'empty'} in pod {pod.name}, decided {value}"
 
 
-def _cause(target: TargetFacts, pods: Sequence[PodFacts]) -> str:
-    """What keeps pods of the decision from running: the kubelet's words, the scheduler's, or the Deployment controller's."""
-    pending = [pod for pod in pods if not pod.ready]
-    words = [text for pod in pending for text in (_container_trouble(pod), _no_node(pod)) if text]
-    return words[0] if words else target.progressing_message[:WORDS_LIMIT]
+def _find_trouble(pods: Sequence[PodFacts]) -> str:
+    """What keeps pods of the decision from running, in the kubelet's or the scheduler's words."""
+    words = [text for pod in pods if not pod.ready for text in (_container_trouble(pod), _no_node(pod)) if text]
+    return words[0] if words else ""
 
 
 def _container_trouble(pod: PodFacts) -> str:

@@ -60,6 +60,9 @@ def _find_missing(snapshot: AdaptationSnapshot) -> TargetProblem | None:
         return None
     place = f"{snapshot.adaptation.spec.target_ref.name} in namespace {snapshot.adaptation.namespace}"
     return TargetProblem(reasons.TARGET_NOT_FOUND, f"there is no Deployment {place}: create it, or correct targetRef.name", "everything")
+    unread = snapshot.unread.get(f"Deployment {snapshot.adaptation.spec.target_ref.name}")
+    if unread is not None:
+        return TargetProblem("TargetUnreadable", f"Deployment {place} could not be read: {unread}", "everything")
 
 
 def _find_elder(snapshot: AdaptationSnapshot) -> TargetProblem | None:

@@ -110,6 +110,11 @@ class ClusterCache:
         """Objects kept of the kind."""
         return len(self._kinds[kind])
 
+    def problem(self, kind: Kind, key: Name) -> str | None:
+        """Why this object cannot be read; None = it can, or is not there."""
+        found = self._problems.get((kind, key))
+        return None if found is None else found[1].message
+
     def problems(self, kind: Kind) -> tuple[ProjectionError, ...]:
         """Objects of the kind that cannot be read."""
         return tuple(problem for (found, _), (_, problem) in self._problems.items() if found == kind)

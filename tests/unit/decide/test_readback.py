@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.decide.make_facts import make_container, make_pod, make_target, make_template
+from tests.unit.decide.make_facts import LONG_AGO, make_container, make_pod, make_target, make_template
 
 from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.decide.facts import ContainerFacts, ContainerState, EnvEntry, PodFacts, TargetFacts
-from metainfer.decide.readback import ReadBack, is_rolled_out, read_back
+from metainfer.decide.readback import Expected, Moment, ReadBack, is_rolled_out, read_back
 
 DECISION = "d41d8cd98f00"
 FROM_SECRET = EnvEntry("METAINFER_PRECISION", source="secret s/k")
@@ -25,7 +26,7 @@ def make_new_pod(name: str = "ocr-1", container: ContainerFacts | None = None, *
 
 
 def read(target: TargetFacts, *pods: PodFacts, want_env: dict[str, str] | None = None, nodes: tuple[str, ...] = ("node-1", "node-2")) -> ReadBack:
-    return read_back(target, pods, decision_id=DECISION, want_env=WANT if want_env is None else want_env, container="server", family_nodes=nodes)
+    return read_back(target, pods, Expected(DECISION, WANT if want_env is None else want_env, "server", nodes), Moment(LONG_AGO + timedelta(days=1)))
 
 
 def test_what_was_decided_runs() -> None:

@@ -17,7 +17,7 @@ from metainfer_probe import profile as profile_module
 from metainfer_probe.backends import find_backend
 from metainfer_probe.backends.base import Inputs, ProbeError, SessionOptions
 from metainfer_probe.batching import compare_batch, refuse_batch
-from metainfer_probe.contract import SUMMARY_LIMIT_BYTES, Failure, MicroProbe, ModelSource, ProfileReport, ProfileRequest, ProviderProfile
+from metainfer_probe.contract import SUMMARY_LIMIT_BYTES, Failure, MicroProbe, ModelSource, ProfileReport, ProfileRequest, ProviderProfile, RefusedModel
 from metainfer_probe.inputs import make_inputs
 from metainfer_probe.isolate import send_partial
 from metainfer_probe.model_file import digest_files, read_model
@@ -178,6 +178,19 @@ def test_a_file_that_is_no_model_ends_with_its_reason_and_digest(reason: str, tm
     assert (report.failure.reason, report.failure.retryable) == (reason, False)
     assert report.digest == digest_files((path,))
     assert report.providers == ()
+
+
+@pytest.mark.parametrize("build", [lambda folder: models.not_models(folder)["HtmlPage"], models.extension_operators], ids=["not a model", "no runtime runs it"])
+def test_a_refused_file_is_not_tried_again_but_a_new_one_under_its_name_is(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    """One attempt per content: the known failure comes back word by word; other content is measured."""
+    path = build(tmp_path)
+    first = profiled(path)
+    assert first.failure is not None
+    known = RefusedModel(digest=first.digest, failure=Failure(reason="SaidBefore", message="the words of the first attempt"))
+    again = profiled(path, refused=known)
+    assert (again.failure, again.digest, again.providers) == (known.failure, first.digest, ())
+    path.write_bytes(models.dense(tmp_path).read_bytes())
+    assert profiled(path, refused=known).failure is None
 
 
 def test_a_model_that_is_not_there_has_no_report_of_its_own(tmp_path: Path) -> None:

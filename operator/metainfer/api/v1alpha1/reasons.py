@@ -18,6 +18,8 @@ SETTINGS_EFFECTIVE: Final = "SettingsEffective"  # read back from the pods after
 LOW_CONFIDENCE: Final = "LowConfidence"  # negative polarity
 FIELD_CONTESTED: Final = "FieldContested"  # negative polarity
 TARGET_CONFLICT: Final = "TargetConflict"  # negative polarity
+NODE_CONFLICT: Final = "NodeConflict"  # pool, negative polarity: nodes that an older pool has
+PREDICTOR_LEARNED: Final = "PredictorLearned"  # pool: a learned model ranks candidates; else the roofline alone
 STORE_DEGRADED: Final = "StoreDegraded"  # negative polarity
 
 # Reasons of the target.
