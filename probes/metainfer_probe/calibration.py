@@ -6,9 +6,9 @@ single input, arrays under any names, one request each. Pickled objects are neve
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -27,15 +27,21 @@ def read_calibration(path: Path, inputs: Sequence[TensorSpec], count: int) -> tu
     """
     try:
         with path.open("rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise ProbeError("CalibrationInvalid", f"{path.name} holds a single array; save the requests with numpy.savez")
-            with arrays:
-                return _read(arrays, inputs, count, path.name)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ProbeError("CalibrationInvalid", f"{path.name} cannot be read as .npz: {str(error)[:200]}") from error
+            return _load(file, inputs, count, path.name)
+    except ProbeError:
+        raise
     except MemoryError as error:
         raise ProbeError("CalibrationInvalid", f"{path.name} announces arrays larger than the memory here") from error
+    except Exception as error:  # zip, four decompressors and numpy's header parser: each has errors of its own for a damaged file
+        raise ProbeError("CalibrationInvalid", f"{path.name} cannot be read as .npz: {str(error)[:200]}; save the requests with numpy.savez") from error
+
+
+def _load(file: BinaryIO, inputs: Sequence[TensorSpec], count: int, file_name: str) -> tuple[tuple[Feeds, ...], tuple[str, ...]]:
+    arrays = np.load(file, allow_pickle=False)
+    if not isinstance(arrays, np.lib.npyio.NpzFile):
+        raise ProbeError("CalibrationInvalid", f"{file_name} holds a single array; save the requests with numpy.savez")
+    with arrays:
+        return _read(arrays, inputs, count, file_name)
 
 
 def _read(arrays: Mapping[str, Array], inputs: Sequence[TensorSpec], count: int, file_name: str) -> tuple[tuple[Feeds, ...], tuple[str, ...]]:
