@@ -60,12 +60,13 @@ class Running:
 
 
 @asynccontextmanager
-async def run_process(kubeconfig: Path, store: Path) -> AsyncIterator[Running]:
-    """``metainfer run`` with its store in a file; killed at the end if it still runs."""
+async def run_process(kubeconfig: Path, store: Path | str) -> AsyncIterator[Running]:
+    """``metainfer run`` with its store in a file or behind a URL; killed at the end if it still runs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = {"PROBE_IMAGE": "probe:1", "STORE_URL": f"sqlite:///{store}", "HEALTH_PORT": str(port), "OPERATOR_NAMESPACE": "default"}
+    url = store if isinstance(store, str) else f"sqlite:///{store}"
+    settings = {"PROBE_IMAGE": "probe:1", "STORE_URL": url, "HEALTH_PORT": str(port), "OPERATOR_NAMESPACE": "default"}
     environ = (
         os.environ | {"KUBECONFIG": str(kubeconfig), "PYTHONPATH": os.pathsep.join(sys.path)} | {f"METAINFER_{name}": value for name, value in settings.items()}
     )

@@ -129,7 +129,8 @@ class Recollection:
 def _without_detail(result: AnyResult) -> AnyResult:
     if result.report is None or not result.report.detail:
         return result
-    return replace(result, report=result.report.model_copy(update={"detail": {}}))
+    report = result.report.model_copy(update={"detail": {}})
+    return replace(result, report=report)  # type: ignore[arg-type]  # a copy is of its own kind
 
 
 def _oldest_first(results: Iterable[ResultT]) -> tuple[ResultT, ...]:

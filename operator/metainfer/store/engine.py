@@ -56,7 +56,7 @@ def build_engine(url: str, *, read_only: bool = False) -> Engine:
         event.listen(engine, "checkout", _leave_replaced_file)
         event.listen(engine, "begin", _begin_sqlite)
     else:
-        event.listen(engine, "connect", _prepare_server)
+        event.listen(engine, "connect", _prepare_server_reader if read_only else _prepare_server)
     return engine
 
 
@@ -152,6 +152,15 @@ def check_file(connection: Connection, *, store: str) -> None:
     found = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(1)")]
     if found != ["ok"]:
         raise StoreUnavailable(describe_outage(store, f"the file is damaged: {'; '.join(found)}"))
+
+
+def _prepare_server_reader(connection: Any, entry: ConnectionPoolEntry) -> None:
+    _prepare_server(connection, entry)
+    connection.autocommit = True
+    connection.execute("SET default_transaction_read_only = on")
+    # A whole table is read in one go.
+    connection.execute("SET statement_timeout = 0")
+    connection.autocommit = False
 
 
 @contextmanager
