@@ -211,6 +211,7 @@ def test_every_setting_of_the_values_can_be_overridden() -> None:
         "storeKeepDetailDays": 1,
         "storeCompactSeconds": 60,
         "imageBytes": 5_000_000_000,
+        "jobUserId": 1000,
         "benchWindowSeconds": 0.25,
         "benchRounds": 3,
         "profileBudgetSeconds": 60,
