@@ -10,7 +10,9 @@ from metainfer.kube.errors import NotFound
 from metainfer.kube.kinds import Kind
 
 
-async def report_unreadable(client: ClusterWriter, kind: Kind, name: str, namespace: str | None, *, problem: str, now: datetime) -> None:
+async def report_unreadable(  # budget: which object, what is wrong with it, and when that was seen
+    client: ClusterWriter, kind: Kind, name: str, namespace: str | None, *, problem: str, now: datetime
+) -> None:
     """Compare-and-swap, only when it is news. Raises Conflict and other ApiErrors; an object that is gone needs no status."""
     try:
         raw = await client.get(kind, name, namespace)

@@ -196,7 +196,7 @@ def test_a_target_that_is_created_anew_gets_the_same_decision_without_a_measurem
     if seen_gone:
         world.snapshot = replace(world.snapshot, target=None, target_pods=())
         world.turn()
-    world.snapshot = replace(world.snapshot, target=replace(fresh, uid="uid-anew"), target_pods=())
+    world.snapshot = replace(world.snapshot, target=replace(fresh, uid="uid-anew"), target_pods=(), card_pods=())
     world.play()
     assert world.condition("Ready") == ("True", "Applied")
     assert (world.applies, len(world.jobs_started), world.status.recommendation) == (2, jobs, decision)
@@ -313,17 +313,16 @@ def test_a_kept_configuration_that_somebody_takes_off_is_not_called_kept() -> No
 
 
 def test_a_refused_write_stays_refused_beside_an_earlier_decision() -> None:
-    """The memory of a refusal is the condition itself: a later pass must not overwrite it and try again."""
+    """Until it is time for another try, the next pass must not call it applied and must not write."""
     world = make_applied()
     world.change_spec(load=Load(clients=8))
     world.p50_us = lambda candidate: 2_000 if candidate.family == ORT else 20_000
-    while world.status.recommendation is None:
-        world.turn()
+    world.turn()
+    play_until_decided(world)
     status = report_refusal(world.snapshot, world.status, "denied by policy", world.now)
     before = world.applies
     world.snapshot = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, status=status), target=target_before(world))
-    for _ in range(3):
-        world.turn()
+    world.turn()
     assert world.condition("Applied") == ("False", "ApplyRefused")
     assert world.applies == before
 
