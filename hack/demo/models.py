@@ -53,13 +53,19 @@ class FetchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class DemoModel:
+class WheelFile:
     """One model file inside one wheel."""
 
     name: str
     wheel: str
     member: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemoModel(WheelFile):
+    """A model with a single input, and how that is drawn."""
+
     input_name: str
     render: Callable[[], Iterator[npt.NDArray[np.generic]]]
 
@@ -149,7 +155,7 @@ MODELS = (
 DEFAULT_NAMES = ("ocr-rec", "orientation")
 
 
-def fetch_demo_model(model: DemoModel, directory: Path) -> Path:
+def fetch_demo_model(model: WheelFile, directory: Path) -> Path:
     """Leave ``NAME.onnx`` with the recorded content in ``directory``; nothing is downloaded when it is there.
 
     Raises FetchError when pip fails, the wheel lacks the file, or its content is not the recorded one.
