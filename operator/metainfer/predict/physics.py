@@ -44,7 +44,7 @@ UNRELATED_SPEED_LIMIT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class Parts:
     """All that is needed to answer one question."""
 
     question: Question
@@ -58,14 +58,23 @@ class PhysicsPredictor:
 
     def predict(self, questions: Sequence[Question]) -> Sequence[Prediction]:
         """One prediction per question; the rooflines of all of them are computed at once."""
-        if not questions:
-            return ()
-        shared = _Shared()
-        parts = [_gather(question, shared) for question in questions]
-        executions = [part.execution for part in parts]
-        factors = np.stack([part.correction.class_factors for part in parts])
-        single_us = (class_times_us(executions) * factors).sum(axis=1) + launch_times_us(executions)
-        return tuple(_answer(part, float(value)) for part, value in zip(parts, single_us, strict=True))
+        return answer(take_apart(questions))
+
+
+def take_apart(questions: Sequence[Question]) -> Sequence[Parts]:
+    """What each question is made of, in their order."""
+    shared = _Shared()
+    return tuple(_gather(question, shared) for question in questions)
+
+
+def answer(parts: Sequence[Parts]) -> Sequence[Prediction]:
+    """One prediction per question."""
+    if not parts:
+        return ()
+    executions = [part.execution for part in parts]
+    factors = np.stack([part.correction.class_factors for part in parts])
+    single_us = (class_times_us(executions) * factors).sum(axis=1) + launch_times_us(executions)
+    return tuple(_answer(part, float(value)) for part, value in zip(parts, single_us, strict=True))
 
 
 @dataclass(slots=True)
@@ -97,11 +106,11 @@ class _Shared:
         return self.corrections[key]
 
 
-def _gather(question: Question, shared: _Shared) -> _Parts:
+def _gather(question: Question, shared: _Shared) -> Parts:
     config, profile = question.candidate.config, question.profile
     loop = settle(config, question.load_clients)
     execution = Execution(shared.workload(profile), shared.peaks_of(question), config.precision, profile.stored_precision, loop.batch)
-    return _Parts(question, execution, shared.correction(question), loop)
+    return Parts(question, execution, shared.correction(question), loop)
 
 
 def _home(question: Question, provider: str) -> Home:
@@ -127,7 +136,7 @@ def _counting_provider(profile: ProfileReport) -> str | None:
     return max(sorted(shares), key=lambda name: shares[name], default=None)
 
 
-def _answer(part: _Parts, single_us: float) -> Prediction:
+def _answer(part: Parts, single_us: float) -> Prediction:
     loop, correction, peaks = part.loop, part.correction, part.execution.peaks
     service_us = single_us * correction.ratio(loop.batch) * correction.slowdown(loop.workers)
     latency_us = loop.latency_us(service_us)
@@ -137,7 +146,7 @@ def _answer(part: _Parts, single_us: float) -> Prediction:
     return Prediction(latency_us, p99_us, loop.throughput_per_second(service_us), _log_sigma(part), _source(part))
 
 
-def _log_sigma(part: _Parts) -> float:
+def _log_sigma(part: Parts) -> float:
     question, execution = part.question, part.execution
     parts = [0.0 if execution.work.macs.sum() > 0 or part.correction.is_measured else NOTHING_KNOWN_LOG_SIGMA]
     if not part.correction.is_measured:
@@ -153,6 +162,6 @@ def _same_family(card: Portrait | None, home: Portrait) -> bool:
     return card is not None and (card.spec.pool, card.spec.family) == (home.spec.pool, home.spec.family)
 
 
-def _source(part: _Parts) -> str:
+def _source(part: Parts) -> str:
     basis = part.execution.peaks.basis
     return f"{basis}, scaled by the model's measured curve" if part.correction.is_measured else basis

@@ -40,13 +40,18 @@ class Execution:
 
 def class_times_us(executions: Sequence[Execution]) -> Floats:
     """[executions, classes]: max(arithmetic, traffic), launches excluded."""
+    return np.asarray(np.maximum(*class_limits_us(executions)), dtype=np.float64)
+
+
+def class_limits_us(executions: Sequence[Execution]) -> tuple[Floats, Floats]:
+    """[executions, classes] twice: time of the arithmetic at the peak rate, and of the traffic at the peak bandwidth."""
     batch = np.array([item.batch for item in executions])[:, None]
     macs = np.stack([item.work.macs for item in executions]) * batch
     parameters = np.stack([item.work.parameter_bytes for item in executions])
     activations = np.stack([item.work.activation_bytes for item in executions]) * batch
     rows = _rows(macs, parameters + activations, batch)
     arithmetic = 2.0 * macs / _rate_at(rows, _rates(executions))
-    return np.asarray(np.maximum(arithmetic, _traffic_us(executions, parameters, activations)), dtype=np.float64)
+    return arithmetic, _traffic_us(executions, parameters, activations)
 
 
 def launch_times_us(executions: Sequence[Execution]) -> Floats:
