@@ -1,0 +1,75 @@
+"""What was learned before, brought to where it is used: into snapshots, and from the store to the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from metainfer.decide.facts import AdaptationSnapshot, MeasuringLimits, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.learned import ModelRecord
+from metainfer.observe.gather import ClusterReader, GatheredAdaptation, GatheredPool, Gatherer
+from metainfer.observe.view import ClusterView
+from metainfer.predict.registry import Registry
+from metainfer.store.patient import PatientStore
+
+RECALLED_RUNS = 64
+"""The newest benchmarks of a model that correct its next ranking: more say nothing new, and their cost grows with the cube."""
+
+
+class RecallingGatherer(Gatherer):
+    """A gatherer whose snapshots also hold the serving model's state and the model file's earlier benchmarks."""
+
+    def __init__(self, view: ClusterView, reader: ClusterReader, store: PatientStore, limits: MeasuringLimits, models: Registry) -> None:
+        super().__init__(view, reader, store, limits)
+        self._samples = store
+        self._models = models
+
+    async def gather_pool(self, name: str) -> GatheredPool | None:
+        """A pool's snapshot; None when it is gone."""
+        gathered = await super().gather_pool(name)
+        return replace(gathered, snapshot=replace(gathered.snapshot, learned=self._models.state)) if gathered is not None else None
+
+    async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:
+        """An adaptation's snapshot; None when it is gone."""
+        gathered = await super().gather_adaptation(namespace, name)
+        return replace(gathered, snapshot=replace(gathered.snapshot, earlier=await self._earlier(gathered.snapshot))) if gathered is not None else None
+
+    async def _earlier(self, snapshot: AdaptationSnapshot) -> tuple[RunResult, ...]:
+        """Benchmarks of the same file in other runs, newest last; none while the store is away: they sharpen a ranking, no more."""
+        report = snapshot.profile.report if snapshot.profile is not None else None
+        if report is None or not report.digest or self._samples.problem:
+            return ()
+        own = {run.job_uid for run in snapshot.runs}
+        try:
+            found = await self._samples.samples(report.digest)
+        except ConnectionError:
+            return ()
+        return tuple(item.result for item in found if item.result.job_uid not in own)[-RECALLED_RUNS:]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModels:
+    """See ``learning.LearningStore``: the part of the store that is never answered from memory."""
+
+    store: PatientStore
+
+    async def find_champion(self) -> ModelRecord | None:
+        """See ``SampleStore``."""
+        return await self.store.ask(lambda store: store.find_champion())
+
+    async def find_last_model(self) -> ModelRecord | None:
+        """See ``SampleStore``."""
+        return await self.store.ask(lambda store: store.find_last_model())
+
+    async def count_runs(self, since: datetime | None = None) -> int:
+        """See ``SampleStore``."""
+        return await self.store.ask(lambda store: store.count_runs(since))
+
+    async def training_material(self) -> tuple[Sequence[tuple[str, RunResult]], Sequence[ProfileResult], Sequence[ProbeResult]]:
+        """See ``SampleStore``. No deadline: it reads everything there is."""
+        return await self.store.ask(lambda store: store.training_material(), patient=True)
+
+    async def record_model(self, record: ModelRecord) -> ModelRecord:
+        """See ``SampleStore``."""
+        return await self.store.ask(lambda store: store.record_model(record))

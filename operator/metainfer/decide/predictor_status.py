@@ -1,0 +1,56 @@
+"""What a pool's status says of the learned model that ranks candidates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.accelerator_pool import PredictorStatus
+from metainfer.decide.conditions import Finding, format_time
+from metainfer.decide.learned import LearnedState
+
+CONDITION_REASONS: Final[Mapping[str, str]] = {"OtherVersion": "ModelOutdated", "Corrupted": "ModelCorrupted", "NoModel": "NoModel"}
+"""Of the registry's reasons; they are about a document, the condition is about the predictor."""
+
+
+def build_predictor_status(learned: LearnedState) -> PredictorStatus:
+    """Version, rows and held-out figures of the model that serves; without one, only which features this operator has."""
+    if learned.version is None or learned.problem is not None:
+        return PredictorStatus(feature_version=learned.feature_version)
+    return PredictorStatus(
+        version=learned.version,
+        feature_version=learned.feature_version,
+        rows=learned.rows,
+        made_at=format_time(learned.made_at) if learned.made_at is not None else None,
+        held_out_regret_permille=_known(learned.held_out_regret_permille),
+        base_regret_permille=_known(learned.base_regret_permille),
+    )
+
+
+def family_figures(learned: LearnedState, pool: str, family: str) -> dict[str, int | None]:
+    """Fields of a FamilyStatus; nothing where the serving model was not trained on the family."""
+    record = learned.families.get(f"{pool}/{family}") if learned.problem is None else None
+    if record is None:
+        return {}
+    return {
+        "learned_rows": record.rows,
+        "held_out_regret_permille": _known(record.held_out_regret_permille),
+        "base_regret_permille": _known(record.base_regret_permille),
+    }
+
+
+def find_predictor(learned: LearnedState) -> Finding:
+    """Whether a learned model ranks, or why the roofline alone does."""
+    if learned.problem is not None:
+        reason, message = learned.problem
+        return Finding(reasons.PREDICTOR_LEARNED, "False", CONDITION_REASONS.get(reason, reason), message)
+    if learned.version is None:
+        return Finding(reasons.PREDICTOR_LEARNED, "False", "NoModel", "rankings rest on the roofline alone")
+    regret, base = learned.held_out_regret_permille / 10, learned.base_regret_permille / 10
+    words = f"model {learned.version} of {learned.rows} rows: its first pick loses {regret:.1f} % on models it has not seen, the roofline's {base:.1f} %"
+    return Finding(reasons.PREDICTOR_LEARNED, "True", "Learned", words)
+
+
+def _known(permille: int) -> int | None:
+    return permille if permille >= 0 else None
