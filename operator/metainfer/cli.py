@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 MISCONFIGURED = 2
 """Exit status for a setting that has to be changed before another start can help."""
@@ -40,6 +41,82 @@ def run_operator(_: argparse.Namespace) -> int:
     except ConnectionError as error:
         print(f"metainfer: {error}", file=sys.stderr)
         return 1
+
+
+def run_train(arguments: argparse.Namespace) -> int:
+    """``metainfer train``."""
+    from metainfer.predict.training_command import run_train as run  # noqa: PLC0415
+
+    status, text = run(arguments)
+    print(text)
+    return status
+
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer train``."""
+    parser.epilog = "Exit status: 0 = a model was made (its line says whether it serves), 2 = wrong input, 3 = there is nothing to learn from."
+    parser.add_argument("--samples", nargs="*", default=[], metavar="FILE", help="tables of samples: JSON lines, gzipped or not; - = standard input")
+    parser.add_argument("--no-shipped", action="store_true", help="learn from these samples only, not from the tables that ship with the operator")
+    parser.add_argument("--known-until", metavar="TIME", help="the model before knew samples up to then: the new one must beat it")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the model goes (.json or .json.gz); default: standard output")
+    parser.add_argument("--made-at", metavar="TIME", help="date in the model; with the same date and samples the file is the same (default: now)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--background", action="store_true", help="give way to everything else on the machine")
+
+
+def run_predict(arguments: argparse.Namespace) -> int:
+    """``metainfer predict``."""
+    from metainfer.predict.predict_command import run_predict as run  # noqa: PLC0415
+
+    status, text = run(arguments)
+    print(text, file=sys.stderr if status else sys.stdout)
+    return status
+
+
+def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer predict``."""
+    parser.add_argument("request", metavar="FILE", help="JSON: profile, cards, and if wanted candidates, load_clients, goal, slo; - = standard input")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--model", type=Path, metavar="FILE", help="a model made by 'metainfer train' (default: the one that ships with the operator)")
+    which.add_argument("--base", action="store_true", help="no learned model, the roofline alone")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--top", type=int, default=0, metavar="N", help="only the first N (default: all)")
+
+
+def print_version(_: argparse.Namespace) -> int:
+    """``metainfer version``."""
+    try:
+        print(metadata.version("meta-infer"))
+    except metadata.PackageNotFoundError:
+        print("unknown (running from a source tree that is not installed)")
+    return 0
+
+
+def run_samples(arguments: argparse.Namespace) -> int:
+    """``metainfer samples export``."""
+    from metainfer.app.exporting import run_export  # noqa: PLC0415
+    from metainfer.store.errors import StoreVersionError  # noqa: PLC0415
+
+    try:
+        count = run_export(arguments)
+    except (ValueError, StoreVersionError) as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    except ConnectionError as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return 1
+    print(f"metainfer: {count} samples", file=sys.stderr)
+    return 0
+
+
+def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer samples ...``."""
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    export = actions.add_parser("export", help="write the benchmarks in the store to standard output", description="Columns: see docs/operations.md.")
+    export.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="csv, or JSON lines, which hold the whole report too (default: csv)")
+    export.add_argument("--since", metavar="WHEN", help="only what finished at or after a date, a time, or as long ago as 168h")
+    export.add_argument("--family", metavar="NAME", help="only of this family of cards")
+    export.add_argument("--store", metavar="URL", help="the store; default: METAINFER_STORE_URL, which keeps a password off the command line")
 
 
 def print_version(_: argparse.Namespace) -> int:
@@ -81,6 +158,8 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
 COMMANDS = (
     Command("run", "run the operator in the cluster of KUBECONFIG, or of the pod it runs in; settings are METAINFER_* variables", run_operator),
     Command("samples", "export what was measured", run_samples, add_samples_arguments),
+    Command("train", "learn from tables of benchmarks", run_train, add_train_arguments),
+    Command("predict", "rank candidates by portraits of model and cards", run_predict, add_predict_arguments),
     Command("version", "print the version", print_version),
 )
 
