@@ -119,42 +119,6 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--store", metavar="URL", help="the store; default: METAINFER_STORE_URL, which keeps a password off the command line")
 
 
-def print_version(_: argparse.Namespace) -> int:
-    """``metainfer version``."""
-    try:
-        print(metadata.version("meta-infer"))
-    except metadata.PackageNotFoundError:
-        print("unknown (running from a source tree that is not installed)")
-    return 0
-
-
-def run_samples(arguments: argparse.Namespace) -> int:
-    """``metainfer samples export``."""
-    from metainfer.app.exporting import run_export  # noqa: PLC0415
-    from metainfer.store.errors import StoreVersionError  # noqa: PLC0415
-
-    try:
-        count = run_export(arguments)
-    except (ValueError, StoreVersionError) as error:
-        print(f"metainfer: {error}", file=sys.stderr)
-        return MISCONFIGURED
-    except ConnectionError as error:
-        print(f"metainfer: {error}", file=sys.stderr)
-        return 1
-    print(f"metainfer: {count} samples", file=sys.stderr)
-    return 0
-
-
-def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
-    """``metainfer samples ...``."""
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
-    export = actions.add_parser("export", help="write the benchmarks in the store to standard output", description="Columns: see docs/operations.md.")
-    export.add_argument("--format", choices=("csv", "jsonl"), default="csv", help="csv, or JSON lines, which hold the whole report too (default: csv)")
-    export.add_argument("--since", metavar="WHEN", help="only what finished at or after a date, a time, or as long ago as 168h")
-    export.add_argument("--family", metavar="NAME", help="only of this family of cards")
-    export.add_argument("--store", metavar="URL", help="the store; default: METAINFER_STORE_URL, which keeps a password off the command line")
-
-
 COMMANDS = (
     Command("run", "run the operator in the cluster of KUBECONFIG, or of the pod it runs in; settings are METAINFER_* variables", run_operator),
     Command("samples", "export what was measured", run_samples, add_samples_arguments),
