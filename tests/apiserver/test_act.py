@@ -373,7 +373,7 @@ async def test_our_fields_are_added_and_restoring_leaves_the_owners_object(kube:
     remembered: list[Raw] = []
     assert results(await execute(kube, make_apply(namespace, env={PRECISION: "int8"}), remembered=remembered)) == ["Done"]
     assert env_of(remembered[0]) == {PRECISION: "int8"}
-    after = await restore_target(kube, namespace, "ocr")
+    after = (await restore_target(kube, namespace, "ocr")).deployment
     assert owned_by_nobody(after) == owned_by_nobody(before)
     assert not owns_fields(after)
 
@@ -385,6 +385,27 @@ async def test_the_same_apply_twice_is_one_rollout(kube: KubeClient, namespace: 
     remembered: list[Raw] = []
     await execute(kube, action, action, remembered=remembered)
     assert len({item["metadata"]["resourceVersion"] for item in remembered}) == 1
+
+
+async def test_an_apply_is_for_the_version_that_was_judged(kube: KubeClient, namespace: str) -> None:
+    """The owner moved since, so what is his must be judged again: nothing is written."""
+    judged = (await create_target(kube, namespace))["metadata"]["resourceVersion"]
+    moved = await kube.patch_merge(DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"team": "speech"}}})
+    with pytest.raises(Conflict):
+        await execute(kube, replace(make_apply(namespace, env={PRECISION: "int8"}), resource_version=judged))
+    assert await kube.get(DEPLOYMENT, "ocr", namespace) == moved
+
+
+async def test_an_apply_that_was_held_up_on_its_way_changes_nothing(kube: KubeClient, namespace: str) -> None:
+    """It arrives when something else stands there: the answer is a conflict, not a rollout back to what was decided before."""
+    await create_target(kube, namespace)
+
+    async def decide_anew() -> None:
+        await execute(kube, make_apply(namespace, env={PRECISION: "bf16"}))
+
+    with pytest.raises(Conflict):
+        await execute(Meanwhile(kube, "apply", decide_anew), make_apply(namespace, env={PRECISION: "int8"}))
+    assert env_of(await kube.get(DEPLOYMENT, "ocr", namespace)) == {PRECISION: "bf16"}
 
 
 async def test_a_conflict_names_path_and_manager_and_changes_nothing(kube: KubeClient, namespace: str) -> None:
@@ -433,7 +454,7 @@ async def test_restoring_a_contested_target_is_identical_to_the_owners_own(kube:
     remembered: list[Raw] = []
     await execute(kube, make_apply(namespace, env={PRECISION: "int8", "OTHER": "1"}), remembered=remembered)
     await overwrite(kube, remembered[0])
-    restored = await restore_target(kube, namespace, "ocr")
+    restored = (await restore_target(kube, namespace, "ocr")).deployment
     await kube.delete(DEPLOYMENT, "ocr", namespace)
     never_known = await kube.create(DEPLOYMENT, make_deployment("ocr", namespace, env={PRECISION: "fp32"}))
     assert owned_by_nobody(restored) == owned_by_nobody(never_known)
@@ -443,7 +464,7 @@ async def test_restoring_a_contested_target_is_identical_to_the_owners_own(kube:
 async def test_restoring_what_is_not_ours_writes_nothing(kube: KubeClient, namespace: str) -> None:
     """Twice is once, and a target we never wrote to is none of our business."""
     before = await create_target(kube, namespace)
-    after = await restore_target(kube, namespace, "ocr")
+    after = (await restore_target(kube, namespace, "ocr")).deployment
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
@@ -454,7 +475,7 @@ async def test_a_server_side_owner_keeps_what_he_applies_himself(kube: KubeClien
     await owner.apply(DEPLOYMENT, "ocr", make_deployment("ocr", namespace), namespace=namespace)
     await execute(kube, make_apply(namespace, env={PRECISION: "int8"}))
     await owner.apply(DEPLOYMENT, "ocr", manifest, namespace=namespace)
-    assert env_of(await restore_target(kube, namespace, "ocr")) == {PRECISION: "int8"}
+    assert env_of((await restore_target(kube, namespace, "ocr")).deployment) == {PRECISION: "int8"}
 
 
 async def test_a_write_in_between_makes_the_release_a_conflict(kube: KubeClient, namespace: str) -> None:
@@ -470,7 +491,7 @@ async def test_a_write_in_between_makes_the_release_a_conflict(kube: KubeClient,
     with pytest.raises(Conflict):
         await restore_target(Meanwhile(kube, "patch_json", relabel), namespace, "ocr")
     assert env_of(await kube.get(DEPLOYMENT, "ocr", namespace)) == {PRECISION: "fp32"}
-    assert env_of(await restore_target(kube, namespace, "ocr")) == {PRECISION: "fp32"}
+    assert env_of((await restore_target(kube, namespace, "ocr")).deployment) == {PRECISION: "fp32"}
 
 
 async def test_a_target_deleted_in_between_is_not_half_created(kube: KubeClient, namespace: str) -> None:

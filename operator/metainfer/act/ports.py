@@ -31,7 +31,7 @@ class ClusterWriter(Protocol):
         """Create an object; raises AlreadyExists."""
         ...
 
-    async def apply(self, kind: Kind, name: str, body: Raw, *, namespace: str | None = None) -> dict[str, Any]:
+    async def apply(self, kind: Kind, name: str, body: Raw, *, namespace: str | None = None, dry_run: bool = False) -> dict[str, Any]:
         """Server-side apply of our fields, never forced; raises FieldConflict."""
         ...
 

@@ -1,16 +1,16 @@
 """What the owner of the Deployment declares, and therefore what we never write. Pure.
 
-*Declared* is what is present in the live object under a manager other than ours (also when it is empty), or what an
-envFrom source gives or may give: an entry of ours would shadow it without any conflict. The 409 of server-side apply
-misses all of these.
+*Declared* is what is present in the live object under a manager other than ours (also when it is empty), what the owner's last
+client-side apply names, or what an envFrom source gives or may give: an entry of ours would shadow it without any conflict. The
+409 of server-side apply misses all of these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metainfer.decide.environment import ConfigMaps, env_values, references, source_value
-from metainfer.decide.facts import ContainerFacts, TargetFacts
+from metainfer.decide.facts import ContainerFacts, PodTemplateFacts, TargetFacts
 from metainfer.decide.ownership import (
     PREFERRED_AFFINITY,
     REQUIRED_AFFINITY,
@@ -18,6 +18,7 @@ from metainfer.decide.ownership import (
     container_path,
     env_path,
     holders,
+    is_last_applied,
     other_managers,
     others_hold_parts_only,
     owned_by_us,
@@ -54,7 +55,7 @@ def find_declaration(target: TargetFacts, container: ContainerFacts, env_name: s
     """Who gives the container this variable, other than we; None = the name is free for us (or ours already)."""
     path = env_path(container, env_name)
     entries = [entry for entry in container.env if entry.name == env_name]
-    if entries and (other_managers(target, path) or not owned_by_us(target, path)):
+    if entries and (other_managers(target, path) or not owned_by_us(target, path) or is_last_applied(target.annotations, path)):
         value = env_values(container, config_maps)[env_name]
         return Declaration(readable(path), holders(target, path), value, entries[-1].source or "")
     given = source_value(container, env_name, config_maps)
@@ -65,13 +66,14 @@ def find_declaration(target: TargetFacts, container: ContainerFacts, env_name: s
 
 
 def contested_env(target: TargetFacts, container: ContainerFacts) -> tuple[str, ...]:
-    """Our entries in which a client-side owner has put its own value.
+    """Our entries that a client-side owner has come to declare.
 
-    It owns nothing but the value, so leaving the entry out of our apply would delete it: such entries are released from
-    our managedFields first.
+    It owns nothing but the value, and not even that when the value is ours, so leaving the entry out of our apply would delete it:
+    such entries are released from our managedFields first.
     """
     names = dict.fromkeys(entry.name for entry in container.env)
-    return tuple(name for name in names if owned_by_us(target, path := env_path(container, name)) and others_hold_parts_only(target, path))
+    ours = {name: path for name in names if owned_by_us(target, path := env_path(container, name))}
+    return tuple(name for name, path in ours.items() if others_hold_parts_only(target, path) or is_last_applied(target.annotations, path))
 
 
 def affinity_declarations(target: TargetFacts) -> AffinityDeclarations:
@@ -80,6 +82,11 @@ def affinity_declarations(target: TargetFacts) -> AffinityDeclarations:
         required=_half(target, REQUIRED_AFFINITY, present=target.template.required_terms is not None),
         preferred=_half(target, PREFERRED_AFFINITY, present=target.template.preferred_present),
     )
+
+
+def owners_template(target: TargetFacts) -> PodTemplateFacts:
+    """The pod template without our own affinity: what we chose last is no restriction of what may be chosen next."""
+    return target.template if affinity_declarations(target).required is not None else replace(target.template, required_terms=None)
 
 
 def _half(target: TargetFacts, path: Path, *, present: bool) -> Declaration | None:

@@ -30,16 +30,16 @@ class PreImage:
 
 def build_pre_image(target: TargetFacts, touched: tuple[str, ...], *, adaptation_uid: str, deletion_policy: DeletionPolicy) -> PreImage:
     """The pre-image for what is touched now. Paths that an earlier pre-image knows keep their older value: the live one may be ours."""
-    earlier = read_pre_image(target)
+    earlier = read_pre_image(target.annotations)
     before: dict[str, Any] = dict.fromkeys(touched)
     before |= _empty_parents(target) if earlier is None else {path: value for path, value in earlier.before.items() if path in touched or value == {}}
     return PreImage(adaptation_uid, deletion_policy, before)
 
 
-def read_pre_image(target: TargetFacts) -> PreImage | None:
-    """The one that the Deployment carries; None when there is none, or nothing that we wrote."""
+def read_pre_image(annotations: Mapping[str, str]) -> PreImage | None:
+    """The one that a Deployment with these annotations carries; None when there is none, or nothing that we wrote."""
     try:
-        document = json.loads(target.annotations[PREIMAGE_ANNOTATION])
+        document = json.loads(annotations[PREIMAGE_ANNOTATION])
         policy: DeletionPolicy = "Retain" if document["deletionPolicy"] == "Retain" else "Restore"
         return PreImage(str(document["adaptation"]), policy, dict(document["before"]))
     except (KeyError, TypeError, ValueError):

@@ -107,14 +107,14 @@ class KubeClient:
         namespace = body["metadata"].get("namespace") if kind.namespaced else None
         return await self._send_json(Call("create", "POST", kind.path(namespace=namespace), _OURS, dict(body)))
 
-    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None, subresource: str | None = None) -> Raw:
-        """Server-side apply of our fields: those left out since the last time are given up. Never forced.
+    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False) -> Raw:
+        """Server-side apply of our fields: those left out since the last time are given up. Never forced; ``dry_run`` stores nothing.
 
         Raises FieldConflict naming the fields that others own.
         """
         whole = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
-        path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._send_json(Call("apply", "PATCH", path, {**_OURS, "force": "false"}, whole, APPLY_PATCH))
+        query = {**_OURS, "force": "false"} | ({"dryRun": "All"} if dry_run else {})
+        return await self._send_json(Call("apply", "PATCH", kind.path(namespace=namespace, name=name), query, whole, APPLY_PATCH))
 
     async def replace_status(self, kind: Kind, name: str, namespace: str | None, status: Mapping[str, Any], resource_version: str) -> Raw:
         """Put ``status`` in place of the whole old one, if the object is still at ``resource_version``; else raises Conflict.

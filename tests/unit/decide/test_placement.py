@@ -311,7 +311,7 @@ def applied(request: PlacementRequest) -> TargetFacts:
 
 def test_nothing_was_there_where_we_write() -> None:
     """Every touched path is listed with null: what the owner has is never touched."""
-    found = read_pre_image(applied(make_request()))
+    found = read_pre_image(applied(make_request()).annotations)
     assert found is not None
     assert set(found.before.values()) == {None}
     assert 'spec.template.spec.containers[name="server"].env[name="METAINFER_PRECISION"]' in found.before
@@ -339,13 +339,13 @@ def test_a_second_choice_keeps_what_the_first_one_remembered() -> None:
     target = make_target("ocr", make_container(), raw={"spec": {"template": {"spec": {"affinity": {}}}}})
     first = applied(make_request(target=target))
     second = build_placement(make_request(first.template.containers[0], first, config=make_config(), decision_id="another"))
-    remembered = read_pre_image(replace(first, annotations=body_of(second)["metadata"]["annotations"]))
-    assert remembered == read_pre_image(first)
+    remembered = read_pre_image(body_of(second)["metadata"]["annotations"])
+    assert remembered == read_pre_image(first.annotations)
 
 
 def test_the_deletion_policy_travels_with_the_deployment() -> None:
     """Whoever finds the Deployment without its adaptation knows what was wished."""
-    found = read_pre_image(applied(make_request(deletion_policy="Retain")))
+    found = read_pre_image(applied(make_request(deletion_policy="Retain")).annotations)
     assert found is not None
     assert (found.deletion_policy, found.adaptation_uid) == ("Retain", "uid-adaptation-ocr")
 
@@ -354,7 +354,7 @@ def test_the_deletion_policy_travels_with_the_deployment() -> None:
 def test_an_annotation_that_is_not_ours_is_no_pre_image(text: str) -> None:
     """Somebody may have copied or edited it; it must not stop anything."""
     target = make_target("ocr", make_container(), annotations={PREIMAGE_ANNOTATION: text})
-    assert read_pre_image(target) is None
+    assert read_pre_image(target.annotations) is None
     assert build_placement(make_request(target=target)).apply is not None
 
 
