@@ -31,6 +31,9 @@ RESYNC_REPAIRS: Final = Counter(
 CACHED_OBJECTS: Final = Gauge("metainfer_cached_objects", "Objects in the cache, by kind.", ("kind",))
 UNREADABLE_OBJECTS: Final = Gauge("metainfer_unreadable_objects", "Objects that do not fit the schema known here, by kind; the log names them.", ("kind",))
 JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench).", ("purpose",))
+RESTORES: Final = Counter(
+    "metainfer_restores_total", "Deployments given back to their owners, by result (restored, left: fields had to be left, unchanged).", ("result",)
+)
 DECISIONS: Final = Counter("metainfer_decisions_total", "Decisions taken, by chosen family and reason.", ("family", "reason"))
 PREDICTED_RANK: Final = Histogram(
     "metainfer_predicted_rank_of_best",

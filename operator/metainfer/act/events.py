@@ -50,6 +50,7 @@ class _Budget:
     tokens: float
     refilled_at: datetime
     unwritten: dict[str, int]
+    written_at: dict[str, datetime]
 
 
 class EventRecorder:
@@ -66,10 +67,12 @@ class EventRecorder:
         budget = self._budget(involved.uid, now)
         name = event_name(action, involved)
         times = budget.unwritten.pop(name, 0) + 1
-        if budget.tokens < 1:
+        quiet_until = budget.written_at.get(name, now) + timedelta(seconds=action.quiet_seconds)
+        if budget.tokens < 1 or (name in budget.written_at and now < quiet_until):
             budget.unwritten[name] = times
             return False
         budget.tokens -= 1
+        budget.written_at = {name: now} if len(budget.written_at) > BURST else budget.written_at | {name: now}
         try:
             await self._write(build_event(action, involved, now), times)
         except ApiError as error:
@@ -92,7 +95,7 @@ class EventRecorder:
         await self._client.patch_json(EVENT, name, namespace, operations)
 
     def _budget(self, uid: str, now: datetime) -> _Budget:
-        budget = self._budgets.pop(uid, None) or _Budget(float(BURST), now, {})
+        budget = self._budgets.pop(uid, None) or _Budget(float(BURST), now, {}, {})
         budget.tokens = min(float(BURST), budget.tokens + (now - budget.refilled_at) / REFILL)
         budget.refilled_at = now
         self._budgets[uid] = budget

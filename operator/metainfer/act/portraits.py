@@ -13,6 +13,7 @@ from metainfer.act.ports import ClusterWriter, Raw
 from metainfer.act.status import dump_status
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitStatus
+from metainfer.decide.ownership import is_ours, read_managed
 from metainfer.decide.plan import WriteNodeLabels, WritePortrait
 from metainfer.kube.errors import NotFound
 from metainfer.kube.kinds import NODE, PORTRAIT
@@ -90,8 +91,8 @@ async def write_node_labels(client: ClusterWriter, action: WriteNodeLabels) -> R
     except NotFound:
         return None
     have = {key: value for key, value in (node["metadata"].get("labels") or {}).items() if key in OUR_LABELS}
-    if have == dict(action.labels):
-        return None
+    if have == dict(action.labels) or not (action.labels or any(map(is_ours, read_managed(node)))):
+        return None  # labels that somebody else has set are not ours to take off
     # The UID keeps an apply to a node that was deleted meanwhile from creating one.
     metadata: dict[str, Any] = {"name": action.node, "uid": node["metadata"]["uid"]}
     if action.labels:  # an empty map would be a field of ours too

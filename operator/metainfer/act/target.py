@@ -8,18 +8,23 @@ from __future__ import annotations
 from metainfer.act.ports import ClusterWriter, Raw
 from metainfer.act.release import build_release
 from metainfer.decide.plan import ApplyTarget
+from metainfer.kube.errors import Conflict
 from metainfer.kube.kinds import DEPLOYMENT
 
 
 async def apply_target(client: ClusterWriter, action: ApplyTarget) -> Raw:
     """Release what is contested, then apply the full set of our fields. Returns the Deployment.
 
-    Raises NotFound, FieldConflict, Invalid or Forbidden (nothing was applied), Conflict (somebody wrote in between).
+    Raises NotFound, FieldConflict, Invalid or Forbidden (nothing was applied), Conflict (somebody wrote since it was judged).
     """
-    live = await client.get(DEPLOYMENT, action.name, action.namespace)
+    live: Raw = await client.get(DEPLOYMENT, action.name, action.namespace)
+    if action.resource_version not in ("", live["metadata"]["resourceVersion"]):
+        raise Conflict(409, "Conflict", f"Deployment {action.namespace}/{action.name} has changed since it was looked at")
     release = build_release(live, action.release_env)
     if release:
-        await client.patch_json(DEPLOYMENT, action.name, action.namespace, release)
-    # The UID turns 'it was deleted meanwhile' into a conflict: an apply would otherwise create half a Deployment.
-    metadata = {"uid": live["metadata"]["uid"]} | dict(action.body.get("metadata") or {}) | {"name": action.name, "namespace": action.namespace}
+        live = await client.patch_json(DEPLOYMENT, action.name, action.namespace, release)
+    # The UID turns 'it was deleted meanwhile' into a conflict: an apply would otherwise create half a Deployment. The version does so
+    # with an apply that was held up on its way: it may arrive when it was sent again, or when something else was decided.
+    version = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
+    metadata = dict(action.body.get("metadata") or {}) | {"name": action.name, "namespace": action.namespace} | version
     return await client.apply(DEPLOYMENT, action.name, {**action.body, "metadata": metadata}, namespace=action.namespace)

@@ -76,6 +76,8 @@ class PlacementPlan:
     """Variables that are written, by name: what ``read_back`` looks for. The owner's equal ones are not among them."""
     reason: str = ""
     """``FieldContested`` or ``NoSettingsMapping`` when nothing is written."""
+    touched: tuple[str, ...] = ()
+    """Paths of what is written: env entries and halves of affinity."""
 
 
 def family_label_value(pool: str, family: str) -> str:  # noqa: ARG001 - the pool is part of the question: names are unique within it only
@@ -93,14 +95,16 @@ def build_placement(request: PlacementRequest) -> PlacementPlan:
     if request.mapping is None or blockers or placing:
         reason = NO_SETTINGS_MAPPING if request.mapping is None else reasons.FIELD_CONTESTED
         return PlacementPlan(None, (*blockers, *placing), patch, reason=reason)
+    touched = _touched(request, affinity, env)
     apply = ApplyTarget(
         namespace=request.target.namespace,
         name=request.target.name,
-        body=_body(request, spec, _touched(request, affinity, env)),
+        body=_body(request, spec, touched),
         decision_id=request.decision_id,
         release_env=_contested(request.target),
+        resource_version=request.target.resource_version,
     )
-    return PlacementPlan(apply, _owned_halves(affinity), patch, env)
+    return PlacementPlan(apply, _owned_halves(affinity), patch, env, touched=touched)
 
 
 def _settings(request: PlacementRequest) -> tuple[Mapping[str, str], tuple[Withheld, ...]]:

@@ -99,6 +99,18 @@ class ApplyTarget:
     decision_id: str
     release_env: tuple[tuple[str, str], ...] = ()
     """(container, env name) entries that must be released from our managedFields first (contested by the owner)."""
+    resource_version: str = ""
+    """Of the Deployment that was judged: another version is judged again. Empty = as it is when it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """Give back every field of ours on a Deployment, if it is still this version of it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +145,11 @@ class EmitEvent:
     kind: Literal["Normal", "Warning"]
     reason: str
     message: str
+    quiet_seconds: float = 0.0
+    """For how long the same is not said again."""
 
 
-Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RecordDecision | EmitEvent
+Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RestoreTarget | RecordDecision | EmitEvent
 
 
 @dataclass(frozen=True, slots=True)

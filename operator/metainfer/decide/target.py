@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, ContainerFacts, PodTemplateFacts
+from metainfer.decide.leaving import Claim, awaits_restoring
 from metainfer.decide.room import cards_requested
 
 Blocks = Literal["everything", "benchmarks", "writing"]
@@ -59,10 +60,10 @@ def _find_missing(snapshot: AdaptationSnapshot) -> TargetProblem | None:
     if snapshot.target is not None:
         return None
     place = f"{snapshot.adaptation.spec.target_ref.name} in namespace {snapshot.adaptation.namespace}"
-    return TargetProblem(reasons.TARGET_NOT_FOUND, f"there is no Deployment {place}: create it, or correct targetRef.name", "everything")
     unread = snapshot.unread.get(f"Deployment {snapshot.adaptation.spec.target_ref.name}")
     if unread is not None:
         return TargetProblem("TargetUnreadable", f"Deployment {place} could not be read: {unread}", "everything")
+    return TargetProblem(reasons.TARGET_NOT_FOUND, f"there is no Deployment {place}: create it, or correct targetRef.name", "everything")
 
 
 def _find_elder(snapshot: AdaptationSnapshot) -> TargetProblem | None:
@@ -79,6 +80,16 @@ def _find_elder(snapshot: AdaptationSnapshot) -> TargetProblem | None:
 def _wants_same(peer: AdaptationFacts, mine: AdaptationFacts) -> bool:
     same = (peer.namespace, peer.spec.target_ref.name) == (mine.namespace, mine.spec.target_ref.name)
     return same and peer.uid != mine.uid and not peer.deleting
+
+
+def _find_predecessor(snapshot: AdaptationSnapshot) -> TargetProblem | None:
+    """What a deleted adaptation has left is taken off first: until then the pods do not run what the owner declares."""
+    target, living = snapshot.target, (snapshot.adaptation, *snapshot.peers)
+    claims = [Claim(item.uid, item.spec.target_ref.name) for item in living if not item.deleting]
+    if target is None or not awaits_restoring(target, claims):
+        return None
+    message = f"Deployment {target.name} still carries what a deleted or redirected ModelAdaptation has written; it is given back first"
+    return TargetProblem(reasons.TARGET_NOT_RESTORED, message, "everything")
 
 
 def _find_controller(snapshot: AdaptationSnapshot) -> TargetProblem | None:
@@ -142,6 +153,7 @@ def _find_no_replicas(snapshot: AdaptationSnapshot) -> TargetProblem | None:
 CHAIN: Final[tuple[Callable[[AdaptationSnapshot], TargetProblem | None], ...]] = (
     _find_missing,
     _find_elder,
+    _find_predecessor,
     _find_controller,
     _find_ambiguity,
     _find_missing_container,

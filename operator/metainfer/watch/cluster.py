@@ -211,6 +211,10 @@ class ClusterCache:
         """Every NodePortrait, by node name."""
         return {portrait.node: portrait for portrait in self._portraits}
 
+    def deployments(self) -> tuple[TargetFacts, ...]:
+        """Every Deployment that an adaptation names, or that we wrote to."""
+        return tuple(self._deployments)
+
     def deployment(self, namespace: str, name: str) -> TargetFacts | None:
         """A Deployment that an adaptation names, or that we wrote to."""
         return self._deployments.get((namespace, name))

@@ -18,7 +18,7 @@ from metainfer.api.v1alpha1.common import GROUP
 from metainfer.decide.names import PURPOSE_LABEL
 from metainfer.kube.client import Page, Selection
 from metainfer.kube.errors import ApiError, NotFound
-from metainfer.kube.kinds import ADAPTATION, JOB, POOL, WATCHED, Kind
+from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, JOB, POOL, WATCHED, Kind
 from metainfer.metrics import RESYNC_LAST, RESYNC_REPAIRS
 from metainfer.watch.intake import Intake
 from metainfer.watch.queue import Backoff, Retry, WorkQueue
@@ -31,8 +31,8 @@ JITTER = 0.2
 SELECTORS = {JOB: PURPOSE_LABEL}
 """Kinds of which only labelled objects are watched and listed, by the server's own selection."""
 
-OUR_KINDS: Mapping[Kind, Audience] = {POOL: "pools", ADAPTATION: "adaptations"}
-"""Kinds whose objects get passes."""
+AUDIENCES: Mapping[Kind, tuple[Audience, ...]] = {POOL: ("pools", "orphans"), ADAPTATION: ("adaptations",), DEPLOYMENT: ("marked",)}
+"""Who gets a pass after a list of the kind."""
 
 
 class Lister(Protocol):
@@ -138,9 +138,9 @@ class Resync:
 
     def _wake_all(self, kind: Kind) -> None:
         """Every object of ours gets a pass per period, even if nothing seems to have happened: the net below the net."""
-        audience = OUR_KINDS.get(kind)
-        for request in find_members(audience, self._cluster) if audience else ():
-            self._queue.add_after(request, self._period * self._chance() if kind in self._listed else 0.0)
+        for audience in AUDIENCES.get(kind, ()):
+            for request in find_members(audience, self._cluster):
+                self._queue.add_after(request, self._period * self._chance() if kind in self._listed else 0.0)
 
 
 def _words(kind: Kind, error: ApiError) -> str:

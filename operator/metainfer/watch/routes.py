@@ -12,16 +12,18 @@ from typing import Literal
 
 from metainfer.api.v1alpha1.reasons import READY
 from metainfer.decide.facts import AdaptationFacts, JobFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
+from metainfer.decide.leaving import is_marked
 from metainfer.decide.names import ADAPTATION_ANNOTATION, ADAPTATION_UID_LABEL, POOL_ANNOTATION
 from metainfer.observe.projections import Facts, node_fingerprint
 from metainfer.observe.quantities import is_extended_resource
-from metainfer.reconcile import Request
+from metainfer.reconcile import ORPHANS, Request
 from metainfer.watch.cache import Name
 from metainfer.watch.cluster import Change, ClusterCache
 
-Audience = Literal["pools", "adaptations", "waiting"]
+Audience = Literal["pools", "adaptations", "waiting", "marked", "orphans"]
 """Named, not listed: with 5,000 nodes and 2,000 adaptations, listing them once per event would be ten million requests.
-``waiting``: adaptations that are not ready; one that is ready looks for changes at its own pace."""
+``waiting``: adaptations that are not ready; one that is ready looks for changes at its own pace. ``marked``: Deployments that we wrote
+to. ``orphans``: the one pass that looks for what deleted pools left."""
 THE_SCENE: frozenset[Audience] = frozenset({"pools", "waiting"})
 """Who looks at nodes and free cards."""
 ALL: frozenset[Audience] = frozenset({"pools", "adaptations"})
@@ -44,6 +46,11 @@ def pool_request(name: str) -> Request:
 def adaptation_request(key: Name) -> Request:
     """A pass over an adaptation."""
     return Request("adaptation", *key)
+
+
+def target_request(key: Name) -> Request:
+    """A pass over a Deployment that we wrote to, because perhaps nobody wants that any more."""
+    return Request("target", *key)
 
 
 def find_wakes(change: Change, cluster: ClusterCache) -> Wakes:
@@ -93,7 +100,8 @@ def _cards_held(pod: Facts | None) -> object:
 def _wakes_of_target(change: Change, cluster: ClusterCache) -> Wakes:
     if isinstance(change.old, TargetFacts) and isinstance(change.new, TargetFacts) and _settled(change.old) == _settled(change.new):
         return Wakes()
-    return Wakes(frozenset(adaptation_request(key) for key in cluster.interest.adaptations_of(change.key)))
+    itself = {target_request(change.key)} if isinstance(change.new, TargetFacts) and is_marked(change.new) else set()
+    return Wakes(frozenset({adaptation_request(key) for key in cluster.interest.adaptations_of(change.key)} | itself))
 
 
 def _settled(target: TargetFacts) -> TargetFacts:
@@ -103,7 +111,8 @@ def _settled(target: TargetFacts) -> TargetFacts:
 def _wakes_of_pool(change: Change, pool: PoolFacts) -> Wakes:
     old, new = change.old, change.new
     if not (isinstance(old, PoolFacts) and isinstance(new, PoolFacts)) or _asked(old) != _asked(new):
-        return Wakes(frozenset({pool_request(pool.name)}), audiences=ALL)
+        leaves = not isinstance(new, PoolFacts) or new.deleting
+        return Wakes(frozenset({pool_request(pool.name)}), audiences=ALL | {"orphans"} if leaves else ALL)
     if old.status.conditions != new.status.conditions:
         return Wakes(audiences=frozenset({"waiting"}))
     return Wakes()
@@ -117,7 +126,9 @@ def _wakes_of_adaptation(change: Change, cluster: ClusterCache) -> Wakes:
     targets = {(facts.namespace, facts.spec.target_ref.name) for facts in ends}
     peers = {adaptation_request(key) for target in targets for key in cluster.interest.adaptations_of(target)}
     itself = adaptation_request(change.key)
-    return Wakes(frozenset({itself}), frozenset(peers) - {itself})
+    # The one that is named no more is to be left; the one that is named may have another policy now.
+    marked = {target_request(key) for key in targets if (found := cluster.deployment(*key)) is not None and is_marked(found)}
+    return Wakes(frozenset({itself} | marked), frozenset(peers) - {itself})
 
 
 def _asked(facts: PoolFacts | AdaptationFacts) -> tuple[object, ...]:
@@ -160,6 +171,12 @@ def find_members(audience: Audience, cluster: ClusterCache) -> Iterator[Request]
     """Who is in the audience now."""
     if audience == "pools":
         yield from (pool_request(pool.name) for pool in cluster.pools())
+        return
+    if audience == "orphans":
+        yield ORPHANS
+        return
+    if audience == "marked":
+        yield from (target_request((item.namespace, item.name)) for item in cluster.deployments() if is_marked(item))
         return
     for item in cluster.adaptations():
         if audience == "adaptations" or not (_is_ready(item) or item.spec.suspend):

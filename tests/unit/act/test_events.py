@@ -121,3 +121,14 @@ async def test_an_event_that_cannot_be_written_is_dropped(error: ApiError, verb:
     """Events are no interface: no pass fails because of one."""
     cluster = FakeCluster(failures={verb: error})
     assert not await EventRecorder(cluster, Clock()).emit(DECIDED, OCR)
+
+
+async def test_what_stays_true_is_said_once_in_its_quiet_time() -> None:
+    """Every look finds it again; the user needs to be told as often as Events are forgotten. Another message is news at once."""
+    cluster, clock = FakeCluster(), Clock()
+    events = EventRecorder(cluster, clock)
+    left = EmitEvent("Warning", "FieldsLeft", "env A", quiet_seconds=3600)
+    assert [await events.emit(left, OCR) for _ in range(3)] == [True, False, False]
+    assert await events.emit(EmitEvent("Warning", "FieldsLeft", "env B", quiet_seconds=3600), OCR)
+    clock.now += timedelta(hours=1)
+    assert await events.emit(left, OCR)

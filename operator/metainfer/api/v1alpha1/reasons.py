@@ -25,6 +25,7 @@ STORE_DEGRADED: Final = "StoreDegraded"  # negative polarity
 # Reasons of the target.
 TARGET_NOT_FOUND: Final = "TargetNotFound"  # no such Deployment in the namespace
 TARGET_TAKEN: Final = "TargetTaken"  # an older adaptation has the same target
+TARGET_NOT_RESTORED: Final = "TargetNotRestored"  # it still carries what another adaptation, now gone, has written
 UNSUPPORTED_TARGET: Final = "UnsupportedTarget"  # the Deployment is owned by a controller
 TARGET_PAUSED: Final = "TargetPaused"
 TARGET_SCALED_TO_ZERO: Final = "TargetScaledToZero"
