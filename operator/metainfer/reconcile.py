@@ -20,6 +20,7 @@ from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict, report_refusal
 from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, PoolFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.lasting import note_written_again
 from metainfer.decide.leaving import LeavingSnapshot, decide_leaving
 from metainfer.decide.orphans import OrphanSnapshot, decide_orphans
 from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent, RestoreTarget
@@ -221,9 +222,11 @@ class Reconciler:
     async def _report_refused_apply(self, snapshot: AdaptationSnapshot, claimed: AdaptationFacts, outcomes: Sequence[Outcome], now: datetime) -> None:
         """A write to the target that the API server did not take is news for the status: the next pass must not try it again."""
         for outcome in outcomes:
-            if not isinstance(outcome.action, ApplyTarget) or outcome.result not in ("Contested", "Refused"):
+            if not isinstance(outcome.action, ApplyTarget):
                 continue
-            if outcome.conflicts:
+            if outcome.result not in ("Contested", "Refused"):
+                status = note_written_again(claimed.status)
+            elif outcome.conflicts:
                 status = report_conflict(snapshot, claimed.status, [(item.field, item.manager) for item in outcome.conflicts], now)
             else:
                 status = report_refusal(snapshot, claimed.status, outcome.failure.message if outcome.failure else "", now)

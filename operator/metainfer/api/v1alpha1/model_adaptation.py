@@ -309,9 +309,7 @@ class RemovalStatus(ApiModel):
 
     count: int = Field(ge=1, description="count of removals, each less than a day after the one before.")
     noticed_at: Timestamp = Field(description="noticedAt is when the last one was noticed.")
-    version: str = Field(
-        default="", max_length=64, description="version (UID and generation) of the Deployment on which it was last written again; empty until then."
-    )
+    written_again: bool = Field(default=False, description="writtenAgain says that it was put back since; what is missing then was taken off once more.")
     manager: str = Field(default="", max_length=128, description="manager that did it, where the Deployment's managedFields tell.")
 
 
