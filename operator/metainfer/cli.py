@@ -119,9 +119,38 @@ def add_samples_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--store", metavar="URL", help="the store; default: METAINFER_STORE_URL, which keeps a password off the command line")
 
 
+def run_restore(arguments: argparse.Namespace) -> int:
+    """``metainfer restore``."""
+    from metainfer.app.restoring import LEFT, Wish  # noqa: PLC0415
+    from metainfer.app.restoring import run_restore as run  # noqa: PLC0415
+
+    def tell(text: str, *, problem: bool = False) -> None:
+        print(text, file=sys.stderr if problem else sys.stdout)
+
+    if arguments.name and not arguments.namespace:
+        print("metainfer: --name needs --namespace", file=sys.stderr)
+        return MISCONFIGURED
+    status = run(Wish(arguments.namespace, arguments.name, arguments.dry_run, tell))
+    return 0 if status == LEFT and arguments.accept_left else status
+
+
+def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer restore``."""
+    parser.epilog = (
+        "Exit status: 0 = nothing of the operator is left, 1 = the API server refused or did not answer, 2 = wrong arguments, 3 = fields are left, and named."
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true", help="every Deployment of the cluster that the operator has written to")
+    which.add_argument("--namespace", metavar="NAMESPACE", help="those of one namespace")
+    parser.add_argument("--name", metavar="NAME", help="one Deployment; restored even if its deletionPolicy was Retain")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, print what would change")
+    parser.add_argument("--accept-left", action="store_true", help="exit with 0 also where fields are left")
+
+
 COMMANDS = (
     Command("run", "run the operator in the cluster of KUBECONFIG, or of the pod it runs in; settings are METAINFER_* variables", run_operator),
     Command("samples", "export what was measured", run_samples, add_samples_arguments),
+    Command("restore", "give the operator's fields on Deployments back, also while the operator is down", run_restore, add_restore_arguments),
     Command("train", "learn from tables of benchmarks", run_train, add_train_arguments),
     Command("predict", "rank candidates by portraits of model and cards", run_predict, add_predict_arguments),
     Command("version", "print the version", print_version),

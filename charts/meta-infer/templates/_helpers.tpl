@@ -31,6 +31,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* Labels of what runs only while the release is uninstalled: not those that the operator's Service and Deployment select. */}}
+{{- define "meta-infer.restoreLabels" -}}
+app.kubernetes.io/name: {{ include "meta-infer.name" . | trunc 55 }}-restore
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: meta-infer
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "meta-infer.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "meta-infer.fullname" .) .Values.serviceAccount.name }}
