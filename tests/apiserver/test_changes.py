@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
-from tests.apiserver.make_cluster import ROOT, connect_limited, ensure_kinds, make_adaptation, make_deployment, make_pool
+from tests.apiserver.make_cluster import ROOT, connect_limited, create_node, ensure_kinds, make_adaptation, make_deployment, make_pool
 from tests.apiserver.test_placement import FAST, METAINFER
 from tests.unit.decide.make_facts import OPENVINO_PROVIDER, make_family
 from tests.unit.decide.make_facts import make_pool as make_pool_facts
 from tests.unit.decide.make_world import make_world
 
+from metainfer.act.portraits import write_node_labels
 from metainfer.act.status import write_adaptation_status
 from metainfer.act.target import apply_target
 from metainfer.act.unreadable import report_unreadable
+from metainfer.api.v1alpha1.common import FAMILY_LABEL
 from metainfer.decide.facts import AdaptationFacts
 from metainfer.decide.placement import PlacementRequest, build_placement
+from metainfer.decide.plan import WriteNodeLabels
 from metainfer.decide.rivals import find_rivals
 from metainfer.decide.startup import rollout_seconds, start_up_seconds
 from metainfer.kube.client import KubeClient
-from metainfer.kube.errors import Invalid
-from metainfer.kube.kinds import ADAPTATION, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, POOL, Kind
+from metainfer.kube.errors import Invalid, NotFound
+from metainfer.kube.kinds import ADAPTATION, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, NODE, POOL, Kind
 from metainfer.observe.projections import ProjectionError, project_adaptation, project_target
 from metainfer.watch.cluster import ClusterCache
 
@@ -197,3 +200,37 @@ async def test_to_say_so_needs_no_more_than_the_rights_on_the_status(newer_kinds
     await limited.close()
     assert (await newer_kinds.get(ADAPTATION, "ocr", namespace))["status"]["conditions"][0]["reason"] == "Unreadable"
     await newer_kinds.delete(ADAPTATION, "ocr", namespace)
+
+
+class Counting:
+    """The client, with a journal of its calls."""
+
+    def __init__(self, kube: KubeClient) -> None:
+        self._kube = kube
+        self.calls: list[str] = []
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Raw:
+        self.calls.append("get")
+        return await self._kube.get(kind, name, namespace)
+
+    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None) -> Raw:
+        self.calls.append("apply")
+        return await self._kube.apply(kind, name, body, namespace=namespace)
+
+
+async def test_a_node_that_was_judged_is_labelled_in_one_call(kube: KubeClient, namespace: str) -> None:
+    """Five thousand nodes are five thousand calls, not ten; one that is gone or replaced meanwhile is left alone."""
+    name = f"node-{namespace}"
+    node = await create_node(kube, name)
+    counting = Counting(kube)
+    written = await write_node_labels(counting, WriteNodeLabels(name, {FAMILY_LABEL: "ort-cpu"}, node["metadata"]["uid"]))  # type: ignore[arg-type]
+    assert written is not None
+    assert (written["metadata"]["labels"][FAMILY_LABEL], counting.calls) == ("ort-cpu", ["apply"])
+    await kube.delete(NODE, name)
+    assert await write_node_labels(counting, WriteNodeLabels(name, {FAMILY_LABEL: "ort-cpu"}, node["metadata"]["uid"])) is None  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        await kube.get(NODE, name)
+    await create_node(kube, name)
+    assert await write_node_labels(counting, WriteNodeLabels(name, {FAMILY_LABEL: "ort-cpu"}, node["metadata"]["uid"])) is None  # type: ignore[arg-type]
+    assert FAMILY_LABEL not in (await kube.get(NODE, name))["metadata"].get("labels", {})
+    await kube.delete(NODE, name)

@@ -15,7 +15,7 @@ from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitStatus
 from metainfer.decide.ownership import is_ours, read_managed
 from metainfer.decide.plan import WriteNodeLabels, WritePortrait
-from metainfer.kube.errors import NotFound
+from metainfer.kube.errors import Conflict, NotFound
 from metainfer.kube.kinds import NODE, PORTRAIT
 
 OUR_LABELS = (FAMILY_LABEL, HEALTH_LABEL)
@@ -85,7 +85,27 @@ def _status_of(portrait: Raw) -> NodePortraitStatus | None:
 
 
 async def write_node_labels(client: ClusterWriter, action: WriteNodeLabels) -> Raw | None:
-    """Apply the full set of our labels; returns the node, or None when it has them (or is gone). Raises FieldConflict."""
+    """Apply the full set of our labels; returns the node, or None when it has them (or is gone). Raises Conflict and FieldConflict.
+
+    A node whose UID was judged is not read again before it is labelled: with thousands of nodes every call counts.
+    """
+    uid = (action.uid if action.labels else "") or await _find_unlabelled(client, action)
+    if uid is None:
+        return None
+    # The UID keeps an apply to a node that was deleted meanwhile from creating one.
+    metadata: dict[str, Any] = {"name": action.node, "uid": uid}
+    if action.labels:  # an empty map would be a field of ours too
+        metadata["labels"] = dict(action.labels)
+    try:
+        return await client.apply(NODE, action.node, {"metadata": metadata})
+    except Conflict:
+        if action.uid and not await _is_there(client, action):
+            return None
+        raise
+
+
+async def _find_unlabelled(client: ClusterWriter, action: WriteNodeLabels) -> str | None:
+    """UID of the node, unless it is gone or has these labels."""
     try:
         node = await client.get(NODE, action.node)
     except NotFound:
@@ -93,8 +113,13 @@ async def write_node_labels(client: ClusterWriter, action: WriteNodeLabels) -> R
     have = {key: value for key, value in (node["metadata"].get("labels") or {}).items() if key in OUR_LABELS}
     if have == dict(action.labels) or not (action.labels or any(map(is_ours, read_managed(node)))):
         return None  # labels that somebody else has set are not ours to take off
-    # The UID keeps an apply to a node that was deleted meanwhile from creating one.
-    metadata: dict[str, Any] = {"name": action.node, "uid": node["metadata"]["uid"]}
-    if action.labels:  # an empty map would be a field of ours too
-        metadata["labels"] = dict(action.labels)
-    return await client.apply(NODE, action.node, {"metadata": metadata})
+    return str(node["metadata"]["uid"])
+
+
+async def _is_there(client: ClusterWriter, action: WriteNodeLabels) -> bool:
+    """Whether the node that was judged still is; another one of its name is not ours to label yet."""
+    try:
+        node = await client.get(NODE, action.node)
+    except NotFound:
+        return False
+    return bool(node["metadata"]["uid"] == action.uid)

@@ -70,6 +70,8 @@ class WriteNodeLabels:
 
     node: str
     labels: Mapping[str, str]
+    uid: str = ""
+    """Of the node that was judged; empty = whichever node has the name now."""
 
 
 @dataclass(frozen=True, slots=True)

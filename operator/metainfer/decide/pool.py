@@ -26,6 +26,8 @@ from metainfer.decide.probe_failures import circumstances_of, mark_sick, portray
 from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, failure_words, find_obstacle, is_of_this_card, need_for_probe
 from metainfer.decide.refusal import refusal_words, retry_at
 
+FACTOR_STEP_PERMILLE = 10
+"""1 %: a third of what two probes of the same card differ by."""
 RECHECK_SECONDS = 60.0
 """While a node waits for a probe (busy, backing off) the pool is looked at again even if no event comes."""
 
@@ -105,11 +107,11 @@ def _assess(work: _Pass, portraits: Mapping[str, Portrait]) -> dict[str, Portrai
 
 
 def _assessed(portrait: Portrait, assessment: Assessment) -> Portrait:
-    """The very same portrait where nothing is new: thousands need no copy and no comparison then."""
-    status, found = portrait.status, (assessment.correction_factor_permille, assessment.health)
-    if (status.correction_factor_permille, status.health) == found:
+    """The very same portrait where nothing worth a write is new: one probe moves the median, and with it all siblings by next to nothing."""
+    status, factor = portrait.status, assessment.correction_factor_permille
+    if status.health == assessment.health and abs(status.correction_factor_permille - factor) < FACTOR_STEP_PERMILLE:
         return portrait
-    return replace(portrait, status=status.model_copy(update={"correction_factor_permille": found[0], "health": found[1]}))
+    return replace(portrait, status=status.model_copy(update={"correction_factor_permille": factor, "health": assessment.health}))
 
 
 def _portrait_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
@@ -134,7 +136,7 @@ def _label_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Actio
         have = {key: node.labels[key] for key in (FAMILY_LABEL, HEALTH_LABEL) if key in node.labels}
         want = _wanted_labels(work, node, portraits)
         if want is not None and want != have:
-            writes.append(WriteNodeLabels(node.name, want))
+            writes.append(WriteNodeLabels(node.name, want, node.uid))
     return tuple(writes)
 
 

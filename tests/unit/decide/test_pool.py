@@ -509,3 +509,28 @@ def test_the_result_of_a_probe_for_the_same_family_counts_after_any_other_edit()
     edited = make_pool("cards", make_family(hourly_cost_micros=7), make_family("other", selector={"matchLabels": {"x": "y"}}))
     plan = decide_pool(replace(before, pool=edited, pools=(edited,), jobs=(job,), results=(make_result("n0", job=job.name),)), NOW + timedelta(minutes=1))
     assert [action.node for action in plan.actions if isinstance(action, WritePortrait)] == ["n0"]
+
+
+def test_a_new_portrait_does_not_have_all_its_siblings_written_again() -> None:
+    """It moves the family's median by a fraction of the noise: with a thousand nodes that were a thousand writes per probe."""
+    nodes = [make_member(f"n{index}") for index in range(9)]
+    portraits = {}
+    for index, node in enumerate(nodes[:8]):
+        figures = (make_figures(matmul_megaflops={"big": 60_000 + 100 * index}),)
+        portraits[node.name] = make_young_portrait(node, figures=figures)
+    plan = decide_pool(make_pool_snapshot(*nodes, portraits=portraits, results=(make_result("n8"),)), NOW)
+    assert [action.node for action in plan.actions if isinstance(action, WritePortrait)] == ["n8"]
+
+
+def test_a_factor_that_moved_by_more_than_a_percent_is_written() -> None:
+    """The portrait says what the card is worth."""
+    nodes = [make_member(f"n{index}") for index in range(3)]
+    speeds = {"n0": 60_000, "n1": 60_000, "n2": 54_000}
+    portraits = {
+        node.name: make_young_portrait(node, figures=(make_figures(matmul_megaflops={"big": speeds[node.name]}),), bandwidth_megabytes_per_second={})
+        for node in nodes
+    }
+    plan = decide_pool(make_pool_snapshot(*nodes, portraits=portraits), NOW)
+    (write,) = [action for action in plan.actions if isinstance(action, WritePortrait)]
+    assert write.node == "n2"
+    assert write.status.correction_factor_permille < 970
