@@ -14,12 +14,14 @@ from tests.unit.decide.make_facts import OPENVINO_PROVIDER, make_config, make_fa
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Actor, Outcome
+from metainfer.act.ports import Remember
 from metainfer.decide.placement import PlacementPlan, PlacementRequest, build_placement
 from metainfer.decide.plan import RecordDecision
 from metainfer.decide.pre_image import DeletionPolicy
 from metainfer.decide.settings_mapping import PRESETS
 from metainfer.decide.target import find_container
 from metainfer.kube.client import KubeClient
+from metainfer.kube.errors import Conflict
 from metainfer.kube.kinds import DEPLOYMENT
 from metainfer.observe.projections import project_target
 from metainfer_probe.contract import ServingConfig
@@ -38,9 +40,9 @@ class NoLog:
         raise AssertionError((adaptation_uid, decision, decided_at))
 
 
-def make_actor(kube: Any) -> Actor:
-    """All writes, with nothing remembered."""
-    return Actor(kube, NoLog(), LIMITS, lambda _raw: None)  # type: ignore[arg-type]  # never asked
+def make_actor(kube: Any, remember: Remember = lambda _raw: None) -> Actor:
+    """All writes."""
+    return Actor(kube, NoLog(), LIMITS, remember)  # type: ignore[arg-type]  # never asked
 
 
 def plan_placement(
@@ -58,11 +60,15 @@ def plan_placement(
 
 
 async def try_place(kube: KubeClient, namespace: str, name: str, **fields: Any) -> Outcome:
-    """One write of a decision, whatever becomes of it."""
-    plan = plan_placement(await kube.get(DEPLOYMENT, name, namespace), **fields)
-    assert plan.apply is not None, plan.withheld
-    (outcome,) = await make_actor(kube).execute((plan.apply,), ObjectRef("apps/v1", "Deployment", name, "uid", namespace))
-    return outcome
+    """One write of a decision, whatever becomes of it; judged again as often as a controller was faster."""
+    while True:
+        plan = plan_placement(await kube.get(DEPLOYMENT, name, namespace), **fields)
+        assert plan.apply is not None, plan.withheld
+        try:
+            (outcome,) = await make_actor(kube).execute((plan.apply,), ObjectRef("apps/v1", "Deployment", name, "uid", namespace))
+        except Conflict:
+            continue
+        return outcome
 
 
 async def place(kube: KubeClient, namespace: str, name: str, **fields: Any) -> Raw:

@@ -210,7 +210,7 @@ async def test_an_upgrade_to_a_chart_that_wants_our_field_fails_with_our_name(re
 @by_server
 async def test_rollback_on_failure_undoes_the_failed_upgrade(release: Release) -> None:
     """Another way out: the release's other objects go back too, ours stay."""
-    assert release.try_upgrade("--rollback-on-failure", level="debug", env=env(**{PRECISION: "fp32"})).returncode == 1
+    assert release.try_upgrade("--rollback-on-failure", "--timeout=2s", level="debug", env=env(**{PRECISION: "fp32"})).returncode == 1
     assert (ours_of(await release.read()), await release.level()) == (("bf16", True), "info")
 
 

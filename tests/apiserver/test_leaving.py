@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +17,13 @@ from tests.apiserver.api_server import find_binary
 from tests.apiserver.controllers import run_controllers
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make_adaptation, make_deployment, make_pool
 from tests.apiserver.make_placed import DECISION, PRECISION, Kubectl, declared, env_of, make_actor, place, try_place
+from tests.apiserver.test_act import as_manager
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.release import owns_fields
 from metainfer.act.restore import preview_restored, restore_target
 from metainfer.api.v1alpha1.common import DECISION_ANNOTATION, FAMILY_LABEL, PREIMAGE_ANNOTATION
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
-from metainfer.app.operator import ClusterWrites
 from metainfer.decide.plan import WriteNodeLabels, WritePortrait
 from metainfer.decide.pre_image import read_pre_image
 from metainfer.kube.client import KubeClient
@@ -127,8 +128,8 @@ class Sweep:
 
     def __init__(self, kube: KubeClient, namespace: str) -> None:
         self.kube, self.namespace, self.cache = kube, namespace, ClusterCache()
-        writes = ClusterWrites(kube, make_actor(kube), self._remember)
-        self._reconciler = Reconciler(LeftoverGatherer(self.cache, kube), None, writes, PhysicsPredictor())  # type: ignore[arg-type]  # these passes need no more
+        actor = make_actor(kube, self._remember)
+        self._reconciler = Reconciler(LeftoverGatherer(self.cache, kube), SimpleNamespace(problem=""), actor, PhysicsPredictor())  # type: ignore[arg-type]  # these passes need no more
 
     def _remember(self, raw: Any) -> None:
         self.cache.take(DEPLOYMENT, raw)
@@ -140,8 +141,13 @@ class Sweep:
         await self._look_at_target()
 
     async def _look_at_target(self) -> None:
-        self.cache.take(DEPLOYMENT, await self.kube.get(DEPLOYMENT, OCR, self.namespace))
-        await self._reconciler.reconcile(Request("target", self.namespace, OCR), datetime.now(UTC))
+        while True:
+            self.cache.take(DEPLOYMENT, await self.kube.get(DEPLOYMENT, OCR, self.namespace))
+            try:
+                await self._reconciler.reconcile(Request("target", self.namespace, OCR), datetime.now(UTC))
+            except Conflict:
+                continue  # as the queue does
+            return
 
     async def look_for_orphans(self) -> None:
         """The pass over what deleted pools left."""
@@ -248,7 +254,7 @@ async def test_fields_whose_records_a_backup_lost_are_named_and_never_called_res
     await adapt(kube, namespace)
     await kube.patch_merge(DEPLOYMENT, OCR, namespace, {"metadata": {"managedFields": [{}]}})
     if touched:
-        kubectl.apply(make_deployment(OCR, namespace, env={"LOG_LEVEL": "info"}), "--server-side", "--field-manager=chart")
+        await as_manager(kube, "chart").apply(DEPLOYMENT, OCR, make_deployment(OCR, namespace), namespace=namespace)
     await kube.delete(ADAPTATION, OCR, namespace)
     await sweep.look()
     await sweep.look()

@@ -88,12 +88,12 @@ def _owned_body(target: TargetFacts) -> dict[str, Any]:
 
 
 def select_fields(raw: Any, fields: Mapping[str, Any]) -> Any:
-    """The part of a value that these FieldsV1 name; a leaf is taken whole."""
+    """The part of a value that these FieldsV1 name, in the value's own order; a leaf is taken whole."""
     below = {step: part for step, part in fields.items() if step != "."}
     if not below:
         return raw
     if isinstance(raw, Mapping):
         named = ((step.removeprefix("f:"), part) for step, part in below.items())
         return {key: select_fields(raw[key], part) for key, part in named if key in raw}
-    found = ((value_at(raw, (step,)), part) for step, part in below.items())
-    return [select_fields(item, part) for item, part in found if item is not None]
+    # An apply in another order would move list items: a rollout for nothing.
+    return [select_fields(item, part) for item in raw for step, part in below.items() if value_at([item], (step,)) is not None]

@@ -78,11 +78,12 @@ def test_another_policy_is_written_into_the_pre_image_with_all_that_is_ours() ->
         pytest.param({"f:a": {".": {}}}, {"a": {"b": 1}}, id="the item itself"),
         pytest.param({"f:a": {"f:b": {}}, "f:gone": {}}, {"a": {"b": 1}}, id="what is not there any more is left out"),
         pytest.param({"f:c": {}}, {"c": [2]}, id="an atomic list"),
+        pytest.param({"f:d": {'k:{"name":"x"}': {}, 'k:{"name":"y"}': {}}}, {"d": [{"name": "y"}, {"name": "x"}]}, id="a list keeps its order"),
     ],
 )
 def test_fields_are_selected_by_their_owners_tree(fields: dict[str, Any], want: Any) -> None:
     """FieldsV1 against the object."""
-    assert select_fields({"a": {"b": 1}, "c": [2]}, fields) == want
+    assert select_fields({"a": {"b": 1}, "c": [2]} | ({"d": [{"name": "y"}, {"name": "x"}]} if "f:d" in fields else {}), fields) == want
 
 
 @pytest.mark.parametrize(
