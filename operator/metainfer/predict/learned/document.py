@@ -18,7 +18,7 @@ import numpy as np
 from metainfer.predict.learned.boosting import Trees
 from metainfer.predict.learned.errors import ModelUnreadable
 from metainfer.predict.learned.features import FEATURE_VERSION, IDENTITY, NUMERIC, Vocabulary
-from metainfer.predict.learned.model import Member, Model, Spread
+from metainfer.predict.learned.model import Member, Model, Newness, Spread
 from metainfer.predict.learned.network import Network
 from metainfer.predict.learned.portrait import Portraits
 from metainfer.predict.workload import CLASSES, Floats
@@ -35,6 +35,7 @@ def model_to_document(model: Model) -> dict[str, Any]:
         "weights": dict(model.weights),
         "shrinkage": dict(model.shrinkage),
         "spreads": {name: [spread.own, spread.by_disagreement, spread.by_distance] for name, spread in model.spreads.items()},
+        "newness": {name: [item.keep, item.variance] for name, item in model.newness.items()},
         "portraits": model.portraits.points.tolist(),
         "metrics": dict(model.metrics),
     }
@@ -96,6 +97,7 @@ def _read(content: Mapping[str, Any]) -> Model:
         shrinkage={name: _number(content["shrinkage"][name]) for name in spreads},
         spreads=spreads,
         portraits=Portraits(points),
+        newness={str(name): Newness(*map(_number, values)) for name, values in content["newness"].items()},
         metrics={str(name): _number(value) for name, value in content["metrics"].items()},
     )
 

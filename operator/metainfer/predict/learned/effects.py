@@ -29,15 +29,15 @@ class Effect:
 
 
 EFFECTS: tuple[Effect, ...] = (
-    Effect(0.15, ()),
-    Effect(0.05, ("family",)),
-    Effect(0.10, ("card",)),
-    Effect(0.05, ("runtime",)),
-    Effect(0.05, ("precision",)),
-    Effect(0.20, ("runtime", "precision")),
-    Effect(0.20, ("card", "runtime", "precision")),
-    Effect(0.10, (), batch_reach=1.5),
-    Effect(0.10, ("card", "runtime", "precision"), batch_reach=1.0),
+    Effect(0.20, ()),
+    Effect(0.05, ("card",)),
+    Effect(0.10, ("runtime",)),
+    Effect(0.10, ("runtime", "precision")),
+    Effect(0.05, ("devices",)),
+    Effect(0.05, ("sharding",)),
+    Effect(0.15, ("card", "runtime", "precision")),
+    Effect(0.10, (), batch_reach=2.0),
+    Effect(0.20, ("card", "runtime", "precision", "devices", "sharding"), batch_reach=2.0),
 )
 """They add up to 1."""
 NOISE_SIGMA = 0.02

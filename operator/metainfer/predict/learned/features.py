@@ -41,8 +41,8 @@ NUMERIC = (
     "log_floor",
     "is_probed",
 )
-IDENTITY = ("card", "runtime", "precision", "regime")
-PORTABLE = ("runtime", "precision", "regime")
+IDENTITY = ("card", "runtime", "precision", "sharding", "regime")
+PORTABLE = ("runtime", "precision", "sharding", "regime")
 """Categories that an unseen card has in common with the others."""
 
 

@@ -45,6 +45,20 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Newness:
+    """What holds for a card that no training row came from."""
+
+    keep: float
+    """Part of the members' mean that whole families justify when they are held out."""
+    variance: float
+    """Added to that of log(true / predicted)."""
+
+
+UNTRIED = Newness(0.5, 0.2**2)
+"""Where there was but one card: nothing is known of how residuals carry over to others."""
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """Immutable; one may be asked from many threads."""
 
@@ -57,6 +71,8 @@ class Model:
     spreads: Mapping[str, Spread]
     """By regime."""
     portraits: Portraits
+    newness: Mapping[str, Newness] = field(default_factory=dict)
+    """By regime."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """``rows``, ``models``; ``held_out_rms`` and ``base_rms`` of log(true / predicted) over held-out models."""
 
@@ -81,11 +97,13 @@ class Model:
         mean = (opinions * weights).sum(axis=1) / total
         variance = (weights * (opinions - mean[:, None]) ** 2).sum(axis=1) / total
         distance = self.portraits.distance(rows)
+        is_new = ~np.isin(rows["card"], self.vocabulary.words["card"])
         keep, sigma = np.zeros(len(rows)), np.full(len(rows), SIGMA_BOUNDS[1] / 2)
         for regime, spread in self.spreads.items():
-            mine = rows["regime"] == regime
-            keep[mine] = self.shrinkage[regime]
-            sigma[mine] = np.sqrt(spread.own + spread.by_disagreement * variance[mine] + spread.by_distance * distance[mine] ** 2)
+            mine, newness = rows["regime"] == regime, self.newness.get(regime, UNTRIED)
+            keep[mine] = np.where(is_new[mine], newness.keep, self.shrinkage[regime])
+            own = spread.own + spread.by_disagreement * variance[mine] + spread.by_distance * distance[mine] ** 2
+            sigma[mine] = np.sqrt(own + np.where(is_new[mine], newness.variance, 0.0))
         return mean * keep, np.clip(sigma, *SIGMA_BOUNDS)
 
     def _opinions(self, rows: Rows) -> tuple[Floats, Floats]:

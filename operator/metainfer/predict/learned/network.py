@@ -50,7 +50,7 @@ def fit_network(features: Floats, target: Floats, words: Sequence[int], *, seed:
     numeric = features[:, : features.shape[1] - len(words)]
     center, scale = numeric.mean(axis=0), np.maximum(numeric.std(axis=0), 1e-3)
     middle, spread = float(np.median(target)), 1.4826 * float(np.median(np.abs(target - np.median(target)))) + 1e-3
-    learner = MLPRegressor(HIDDEN, alpha=1e-3, batch_size=256, learning_rate_init=2e-3, max_iter=EPOCHS, random_state=seed)
+    learner = MLPRegressor(hidden_layer_sizes=HIDDEN, alpha=1e-3, batch_size=256, learning_rate_init=2e-3, max_iter=EPOCHS, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is the regularisation
         learner.fit(_inputs(features, center, scale, tuple(words)), np.clip(target, middle - 6 * spread, middle + 6 * spread))

@@ -23,13 +23,16 @@ from metainfer.predict.workload import Floats
 DRAWS = 192
 FINALISTS = 48
 """Candidates by score among which a shortlist is sought: what lies further back is not among the best four in any draw."""
+OPENERS = 24
+"""Candidates by score among which an opening is sought."""
 SEED = 20
 LEAST_SCORE = -700.0
 STOP_GAIN = 0.01
 """Another run must promise at least this much more utility, in expectation."""
 
-Utility = Callable[[Sequence[Floats]], Floats]
-"""Log utility from the log latencies (us) of each regime; the last axis runs over candidates."""
+Places = npt.NDArray[np.intp]
+Utility = Callable[[Sequence[Floats], Places], Floats]
+"""Log utility from the log latencies (us) of each aspect, of the candidates at these places (the last axis of the latencies)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Aspect:
     forecast: Forecast
     log_limit_us: float = np.inf
 
-    def take(self, where: npt.NDArray[np.intp]) -> Aspect:
+    def take(self, where: Places) -> Aspect:
         """Some of the candidates."""
         return Aspect(self.rows[where], self.forecast.take(where), self.log_limit_us)
 
@@ -56,8 +59,12 @@ class Contest:
     @property
     def scores(self) -> Floats:
         """log utility + log P(limits kept)."""
-        total = self.utility([item.forecast.log_latency_us for item in self.aspects])
+        total = self.utility([item.forecast.log_latency_us for item in self.aspects], self._everybody)
         return np.maximum(np.nan_to_num(total + self._log_chance(), nan=LEAST_SCORE, neginf=LEAST_SCORE), LEAST_SCORE)
+
+    @property
+    def _everybody(self) -> Places:
+        return np.arange(len(self.aspects[0].rows))
 
     def _log_chance(self) -> Floats:
         return np.asarray(sum(log_ndtr((item.log_limit_us - item.forecast.log_latency_us) / item.forecast.sigma) for item in self.aspects))
@@ -76,12 +83,12 @@ class Contest:
         The utility is taken as log-normal; its sigma by how much each latency moves it.
         """
         logs = [item.forecast.log_latency_us for item in self.aspects]
-        mean = self.utility(logs)
+        mean = self.utility(logs, self._everybody)
         step = 0.01
         variance = np.zeros_like(mean)
         for index, item in enumerate(self.aspects):
             moved = [value + step if other == index else value for other, value in enumerate(logs)]
-            variance += ((self.utility(moved) - mean) / step * item.forecast.sigma) ** 2
+            variance += ((self.utility(moved, self._everybody) - mean) / step * item.forecast.sigma) ** 2
         sigma = np.sqrt(np.maximum(variance, 1e-8))
         ahead = np.minimum(mean - best_log_utility, 50.0)
         # Of a log-normal X: E[max(0, X - 1)] = E[X] P(Z < d + sigma) - P(Z < d).
@@ -103,7 +110,25 @@ class Contest:
             best = np.maximum(best, worth[:, chosen[-1]])
         return [int(finalists[place]) for place in chosen]
 
-    def _draw_utilities(self, finalists: npt.NDArray[np.intp]) -> Floats:
+    def leanings(self) -> list[int]:
+        """Of the finalists the one that computes most and the one that moves most bytes, by the base: a way to open that was not kept."""
+        finalists = np.argsort(-self.scores, kind="stable")[:OPENERS]
+        rows = self.aspects[-1].rows[finalists]
+        lean = np.log((rows["compute_us"].sum(axis=1) + 1e-9) / (rows["traffic_us"].sum(axis=1) + 1e-9))
+        return list(dict.fromkeys([int(finalists[np.argmax(lean)]), int(finalists[np.argmin(lean)])]))
+
+    def most_informative(self, taken: Sequence[int]) -> int:
+        """The finalist whose run explains most variance of the others, each weighed by how near it is to the best: another way to open."""
+        finalists = np.argsort(-self.scores, kind="stable")[:OPENERS]
+        near = np.exp(self.scores[finalists] - self.scores.max())
+        explained = np.zeros(len(finalists))
+        for item in (aspect.take(finalists) for aspect in self.aspects):
+            covariance = likeness(item.rows, item.rows, self.effects) * item.forecast.sigma[:, None] * item.forecast.sigma[None, :]
+            explained += (near[:, None] * covariance**2).sum(axis=0) / np.diag(covariance)
+        explained[np.isin(finalists, list(taken))] = -1.0
+        return int(finalists[np.argmax(explained)])
+
+    def _draw_utilities(self, finalists: Places) -> Floats:
         """[draws, finalists]: joint draws, since what is alike errs alike; 0 where a limit is broken."""
         random = np.random.default_rng(SEED)
         logs, kept = [], np.ones((DRAWS, len(finalists)), dtype=np.bool_)
@@ -113,7 +138,7 @@ class Contest:
             noise = random.standard_normal((DRAWS, len(finalists))) @ np.linalg.cholesky(covariance).T
             logs.append(item.forecast.log_latency_us + noise)
             kept &= logs[-1] <= item.log_limit_us
-        utilities = self.utility(logs)
+        utilities = self.utility(logs, finalists)
         return np.where(kept, np.exp(utilities - np.max(utilities)), 0.0)
 
 

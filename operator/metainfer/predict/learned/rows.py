@@ -31,6 +31,7 @@ ROW = np.dtype(
         ("instance", "U64"),  # the very card or node; empty = one of many, unknown which
         ("runtime", "U64"),  # backend or execution provider
         ("precision", "U16"),
+        ("sharding", "U16"),  # how work is spread over devices: "" = not, or by layers alike ("ep" = experts, "dp" = sequences too)
         ("regime", "U16"),  # what one latency means: "execution", "prefill", "decode", "token", "request"
         # How it is served.
         ("batch", "f8"),  # samples (sequences) per execution

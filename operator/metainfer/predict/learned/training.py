@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from metainfer.predict.learned.boosting import fit_trees
 from metainfer.predict.learned.errors import Untrainable
 from metainfer.predict.learned.features import IDENTITY, PORTABLE, Vocabulary, build_vocabulary, numeric_features
-from metainfer.predict.learned.model import Member, Model, Spread
+from metainfer.predict.learned.model import Member, Model, Newness, Spread
 from metainfer.predict.learned.network import fit_network
 from metainfer.predict.learned.portrait import build_portraits
 from metainfer.predict.learned.rows import Rows, log_residual, select_teaching
@@ -25,11 +25,14 @@ from metainfer.predict.learned.shift import PRIOR_ROWS
 from metainfer.predict.workload import Floats
 
 FOLDS = 3
+CARD_FOLDS = 4
 LEAST_ROWS = 60
 """Below this the base is all there is to know."""
 FAMILY_ROWS = 500
 """Of one family, before it gets a member of its own."""
 NETWORK_ROWS = 3000
+FAMILY = "family "
+"""Before a family's name, the name of its member."""
 RESIDUAL_LIMIT = 3.0
 """A latency that is off by more than twenty times from physics is learned as twenty times."""
 LEAST_VARIANCE = 0.01**2
@@ -71,7 +74,7 @@ def train(rows: Rows, *, seed: int) -> Model:
     target = np.clip(log_residual(rows), -RESIDUAL_LIMIT, RESIDUAL_LIMIT)
     vocabulary = build_vocabulary(rows)
     lesson = _build_lesson(rows, vocabulary, target, seed)
-    honest = _hold_out(lesson, _folds(rows, seed))
+    honest = _hold_out(lesson, _choose(lesson), _folds(rows, seed))
     weights = _weigh(honest, target)
     mean, variance = _mean_of(honest, weights)
     kept = _shrinkage(rows, mean, target)
@@ -79,11 +82,12 @@ def train(rows: Rows, *, seed: int) -> Model:
     freed = replace(lesson, target=target - _instance_effects(rows, errors))
     return Model(
         vocabulary=vocabulary,
-        members=dict(_fit(freed)),
+        members=dict(_fit(freed, tuple(honest))),
         weights=weights,
         shrinkage=kept,
         spreads=_spreads(rows, errors, variance, _held_out_distance(rows, seed)),
         portraits=build_portraits(rows),
+        newness=_newness(lesson, rows, weights),
         metrics={
             "rows": float(len(rows)),
             "models": float(len(models)),
@@ -105,18 +109,25 @@ def _build_lesson(rows: Rows, vocabulary: Vocabulary, target: Floats, seed: int)
     )
 
 
-def _fit(lesson: _Lesson) -> Iterator[tuple[str, Member]]:
-    """Every member that the rows suffice for."""
-    portable = lesson.features(PORTABLE)
-    yield "global", Member(fit_trees(portable, lesson.target, lesson.weight, PORTABLE, seed=lesson.seed), PORTABLE)
-    if len(portable) >= NETWORK_ROWS:
-        words = [lesson.words[IDENTITY.index(name)] for name in PORTABLE]
-        yield "network", Member(fit_network(portable, lesson.target, words, seed=lesson.seed), PORTABLE)
-    for family in np.unique(lesson.family).tolist():
-        mine = lesson.family == family
-        if family and np.count_nonzero(mine) >= FAMILY_ROWS:
-            own = lesson.part(mine)
-            yield f"family {family}", Member(fit_trees(own.features(IDENTITY), own.target, own.weight, IDENTITY, seed=lesson.seed), IDENTITY, family)
+def _choose(lesson: _Lesson) -> tuple[str, ...]:
+    """Members that the rows suffice for."""
+    families, counts = np.unique(lesson.family, return_counts=True)
+    own = [FAMILY + name for name, count in zip(families.tolist(), counts.tolist(), strict=True) if name and count >= FAMILY_ROWS]
+    return ("global", *(["network"] if len(lesson.target) >= NETWORK_ROWS else []), *own)
+
+
+def _fit(lesson: _Lesson, names: Sequence[str]) -> Iterator[tuple[str, Member]]:
+    """These members; a family of which hardly a row is there is passed over."""
+    for name in names:
+        if name == "network":
+            words = [lesson.words[IDENTITY.index(category)] for category in PORTABLE]
+            yield name, Member(fit_network(lesson.features(PORTABLE), lesson.target, words, seed=lesson.seed), PORTABLE)
+            continue
+        family = name.removeprefix(FAMILY) if name.startswith(FAMILY) else ""
+        own = lesson.part(lesson.family == family) if family else lesson
+        categories = IDENTITY if family else PORTABLE
+        if len(own.target) >= LEAST_ROWS // 2:
+            yield name, Member(fit_trees(own.features(categories), own.target, own.weight, categories, seed=lesson.seed), categories, family)
 
 
 def _folds(rows: Rows, seed: int) -> npt.NDArray[np.intp]:
@@ -129,17 +140,41 @@ def _folds(rows: Rows, seed: int) -> npt.NDArray[np.intp]:
     return np.asarray(place[inverse], dtype=np.intp)
 
 
-def _hold_out(lesson: _Lesson, folds: npt.NDArray[np.intp]) -> dict[str, Floats]:
+def _hold_out(lesson: _Lesson, names: Sequence[str], folds: npt.NDArray[np.intp]) -> dict[str, Floats]:
     """What each member says of models it was not fitted on; NaN where it does not speak for the row."""
     answers: dict[str, Floats] = {}
     for fold in np.unique(folds):
         held = folds == fold
-        for name, member in _fit(lesson.part(~held)):
+        for name, member in _fit(lesson.part(~held), names):
             mine = held if not member.family else held & (lesson.family == member.family)
             found = answers.setdefault(name, np.full(len(lesson.target), np.nan))
             if mine.any():
                 found[mine] = member.learner.predict(lesson.part(mine).features(member.categories))
     return answers
+
+
+def _newness(lesson: _Lesson, rows: Rows, weights: Mapping[str, float]) -> dict[str, Newness]:
+    """Whole families (cards, where there is one family) are held out, as a new card is: only portable members know anything of it."""
+    held_by = rows["family"] if len(np.unique(rows["family"])) > 1 else rows["card"]
+    groups, inverse, counts = np.unique(held_by, return_inverse=True, return_counts=True)
+    if len(groups) < 2:
+        return {}
+    folds = np.empty(len(groups), dtype=np.intp)
+    folds[np.argsort(-counts, kind="stable")] = np.arange(len(groups)) % CARD_FOLDS
+    names = [name for name in weights if not name.startswith(FAMILY)]
+    honest = _hold_out(lesson, names, folds[inverse])
+    known = np.isfinite(np.stack(list(honest.values()))).any(axis=0) if honest else np.zeros(len(rows), dtype=np.bool_)
+    if not known.any():
+        return {}
+    mean, _ = _mean_of({name: values[known] for name, values in honest.items()}, weights)
+    rows, target = rows[["regime"]][known], lesson.target[known]
+    keep = _shrinkage(rows, mean, target)
+    found: dict[str, Newness] = {}
+    for regime, kept in keep.items():
+        mine = rows["regime"] == regime
+        squares = (target[mine] - kept * mean[mine]) ** 2
+        found[regime] = Newness(kept, float(np.mean(np.minimum(squares, 9 * max(LEAST_VARIANCE, float(np.median(squares)) / 0.455)))))
+    return found
 
 
 def _weigh(honest: Mapping[str, Floats], target: Floats) -> dict[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metainfer.predict.learned.forecast import Forecast
-from metainfer.predict.learned.picking import STOP_GAIN, Aspect, Contest, Utility
+from metainfer.predict.learned.picking import STOP_GAIN, Aspect, Contest
 from metainfer.predict.learned.rows import Rows
 from metainfer.predict.public.columns import Column, Columns
 from metainfer.predict.public.groups import Group
@@ -35,7 +35,7 @@ class Field:
             Aspect(rows[group.members], forecast.take(group.members), float(np.log(limit * 1000)))
             for rows, forecast, limit in zip(self.rows, self.forecasts, limits_ms, strict=True)
         ]
-        return Contest(tuple(aspects), self._utility(group.members))
+        return Contest(tuple(aspects), lambda logs, places: self._log_utility(logs, group.members[places]))
 
     def corrected(self, contest: Contest, seen: Column) -> Contest:
         """After the rows ``seen`` of the table, whose latencies are known."""
@@ -43,13 +43,14 @@ class Field:
 
     def utilities(self, rows: Column) -> Floats:
         """Tokens per second and card of measured rows of the table, limits apart."""
-        return np.asarray(np.exp(self._utility(rows)([np.log(item[rows]["latency_us"]) for item in self.rows])) * 1e6, dtype=np.float64)
+        logs = [np.log(item[rows]["latency_us"]) for item in self.rows]
+        return np.asarray(np.exp(self._log_utility(logs, rows)) * 1e6, dtype=np.float64)
 
-    def _utility(self, members: Column) -> Utility:
-        requests, tokens = self.requests[members], self.tokens[members]
+    def _log_utility(self, logs: Sequence[Floats], rows: Column) -> Floats:
+        requests, tokens = self.requests[rows], self.tokens[rows]
         if self.serves:
-            return lambda logs: np.log(requests * tokens) - logs[1]
-        return lambda logs: np.log(requests * tokens) - np.log(np.exp(logs[0]) + np.exp(logs[1]) * (tokens - 1))
+            return np.asarray(np.log(requests * tokens) - logs[1], dtype=np.float64)
+        return np.asarray(np.log(requests * tokens) - np.log(np.exp(logs[0]) + np.exp(logs[1]) * (tokens - 1)), dtype=np.float64)
 
 
 def kernel_field(table: Columns, rows: tuple[Rows, Rows], forecasts: Sequence[Forecast]) -> Field:

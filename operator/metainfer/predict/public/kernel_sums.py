@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from metainfer.predict.learned.rows import Rows, make_rows
-from metainfer.predict.public.cards import CardPeaks, find_card_peaks, weight_bits
+from metainfer.predict.public.cards import SHARPNESS, CardPeaks, find_card_peaks, weight_bits
 from metainfer.predict.public.columns import Columns, length, lookup, take
 from metainfer.predict.public.language_models import Pass, build_pass
 from metainfer.predict.workload import CLASSES, Floats
@@ -17,8 +17,8 @@ from metainfer.predict.workload import CLASSES, Floats
 KERNEL_COLUMNS = ("model", "card", "backend", "precision", "workload", "isl", "osl", "batch")
 MATMUL, ATTENTION, EXPERTS = CLASSES.index("matmul"), CLASSES.index("attention"), CLASSES.index("other")
 """Routed experts count as ``other``: their kernels are products too, but of another runtime path and quality."""
-SHARPNESS = 3.0
-"""p of the norm between arithmetic and traffic: with p = 3, a kernel at the ridge takes 1.26 times either."""
+EXPERT_EFFICIENCY = 0.65
+"""Grouped products of experts against one dense product of as many rows: tiles are padded per expert."""
 TILE_ROWS = 64.0
 """Fewer rows than a tile take the arithmetic of a whole one."""
 ACTIVATION_BYTES = 2.0
@@ -72,14 +72,15 @@ def _fill_times(rows: Rows, work: Pass, peaks: CardPeaks, bits: Floats) -> None:
     compute, traffic = product_times_us(work, peaks, bits)
     rows["compute_us"][:, MATMUL], rows["traffic_us"][:, MATMUL] = (compute * work.count).sum(axis=1), (traffic * work.count).sum(axis=1)
     products = (_both(compute, traffic) * work.count).sum(axis=1)
-    expert_compute = 2 * work.expert_macs / rate_at(work.expert_rows, peaks)
+    expert_compute = 2 * work.expert_macs / EXPERT_EFFICIENCY / rate_at(work.expert_rows, peaks)
     expert_traffic = work.expert_weights * bits / 8 / peaks.gemv_bytes_per_us
     rows["compute_us"][:, EXPERTS], rows["traffic_us"][:, EXPERTS] = expert_compute, expert_traffic
     decodes = work.decodes > 0
     rows["compute_us"][:, ATTENTION] = 2 * work.attention_macs / peaks.prefill_flop_per_us
     rows["traffic_us"][:, ATTENTION] = work.cache_bytes / peaks.decode_bytes_per_us
     attention = np.where(decodes, rows["traffic_us"][:, ATTENTION], rows["compute_us"][:, ATTENTION])
-    rows["launch_us"] = rows["launches"] * peaks.floor_us
+    products_only = work.count.sum(axis=1)
+    rows["launch_us"] = products_only * peaks.floor_us + (rows["launches"] - products_only) * peaks.plain_floor_us
     rows["base_us"] = products + _both(expert_compute, expert_traffic) + attention + rows["launch_us"]
 
 

@@ -15,6 +15,10 @@ from metainfer.predict.workload import Floats
 
 PROJECTIONS = ("qkv", "out", "up", "down", "head")
 MODEL_COLUMNS = ("model", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "gated", "experts", "topk", "expert_ffn")
+EXPERT_LAUNCHES = 6.0
+"""Per layer: the two grouped products, and sorting, permuting and gathering the tokens around them."""
+ROUTING_SPREAD = 0.6
+"""Part of the tokens after the first that pick as if independently: some experts are popular."""
 CACHE_BYTES = 2.0
 """Per element of the key-value cache: bf16, whatever the weights are."""
 
@@ -73,15 +77,15 @@ def build_pass(shape: Columns, batch: Floats, tokens: Floats, *, decodes: bool) 
 
 
 def _experts(shape: Columns, rows: Floats) -> dict[str, Floats]:
-    """Each token picks topk of E experts: with uniform picks, E (1 - (1 - topk / E)^rows) different ones are touched."""
+    """Each token picks topk of E experts: with uniform picks, E (1 - (1 - topk / E)^rows) different ones are touched, with real ones fewer."""
     experts, topk = shape["experts"], shape["topk"]
     there = experts > 0
     share = np.divide(topk, experts, out=np.zeros_like(topk), where=there)
-    touched = np.where(there, experts * -np.expm1(rows * np.log1p(-np.minimum(share, 1 - 1e-9))), 0.0)
+    touched = np.where(there, experts * -np.expm1((1 + ROUTING_SPREAD * (rows - 1)) * np.log1p(-np.minimum(share, 1 - 1e-9))), 0.0)
     parameters = shape["hidden"] * shape["expert_ffn"] * (2 + shape["gated"])
     return {
         "expert_macs": shape["layers"] * rows * topk * parameters,
         "expert_weights": shape["layers"] * touched * parameters,
         "expert_rows": np.divide(rows * topk, touched, out=np.zeros_like(rows), where=touched > 0),
-        "expert_launches": np.where(there, 2 * shape["layers"], 0.0),
+        "expert_launches": np.where(there, EXPERT_LAUNCHES * shape["layers"], 0.0),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from metainfer.predict.public.groups import Group
 from metainfer.predict.workload import Floats
 
 ROUNDS = 4
+INFORMATIVE_RUNS = 2
+Opening = Literal["sequential", "leaning", "informative"]
+"""How an unknown model is opened; the first is what the operator does, because it wins (docs/predictor.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +69,25 @@ def build_standings(everything: Field, groups: Sequence[Group], measured: Mappin
     return standings
 
 
-def replay(everything: Field, groups: Sequence[Group], *, rounds: int = ROUNDS, stops: bool) -> dict[str, list[int]]:
+def replay(everything: Field, groups: Sequence[Group], *, rounds: int = ROUNDS, stops: bool, opening: Opening = "sequential") -> dict[str, list[int]]:
     """Rows measured per group when every group picks once a round. The field's rows hold the truth; only picked ones are looked at.
 
     ``stops``: a group that expects too little of another run makes none.
     """
     measured: dict[str, list[int]] = {group.name: [] for group in groups}
-    for _ in range(rounds):
+    for number in range(rounds):
         for standing in build_standings(everything, groups, {name: tuple(rows) for name, rows in measured.items()}):
-            pick, _scores = find_next(everything, standing)
+            pick = _open(everything, standing, number, opening) or find_next(everything, standing)[0]
             if pick is not None and (pick.is_worthwhile or not stops):
                 measured[standing.group.name].append(int(standing.group.members[pick.place]))
     return measured
+
+
+def _open(everything: Field, standing: Standing, number: int, opening: Opening) -> Pick | None:
+    """The pick of an opening that does not follow the forecasts; None where it does."""
+    contest = everything.contest(standing.group)
+    if opening == "leaning" and number < len(found := contest.leanings()):
+        return Pick(found[number], np.inf)
+    if opening == "informative" and number < INFORMATIVE_RUNS:
+        return Pick(contest.most_informative(standing.places), np.inf)
+    return None

@@ -20,13 +20,16 @@ from metainfer.predict.workload import Floats
 
 SERVING_COLUMNS = ("model", "card", "backend", "precision", "isl", "osl", "conc", "gpus", "ep", "dp_attn")
 SERVING_MODEL_COLUMNS = ("model", "total_b", "active_b", "layers", "hidden", "kv_kb_per_token", "experts", "topk")
+EXPERT_EFFICIENCY = 0.4
+"""Grouped products of experts against one dense product of as many rows, with the waiting for whoever has the popular experts."""
+CACHE_BACKENDS = ("trtllm",)
 LAYER_LAUNCHES = 8.0
 """Kernels per layer once a runtime has fused what it can; with CUDA graphs each costs about the launch floor."""
 LAYER_FLOOR_US = 4.0
 """Of each of those kernels, host included; on every card alike, since the host is what is alike."""
-STEP_FLOOR_US = 1500.0
+STEP_FLOOR_US = 2000.0
 """Scheduling, sampling and detokenising between two steps."""
-REDUCTION_FLOOR_US = 8.0
+REDUCTION_FLOOR_US = 14.0
 """Of one all-reduce within a node."""
 LINK_BYTES_PER_US = 3.0e5
 """What an all-reduce moves per card over NVLink, about 300 GB/s."""
@@ -64,7 +67,8 @@ def build_serving_rows(table: Columns, models: Columns, hardware: Columns, probe
             rows[name] = table[source]
         rows["family"], rows["regime"] = family, regime
         rows["batch"] = rows["clients"] = table["conc"]
-        rows["devices"], rows["concurrency"] = engine_cards(table), 1.0 + (table["dp_attn"] > 1)
+        rows["devices"] = engine_cards(table)
+        rows["sharding"] = np.where(table["dp_attn"] > 1, "dp", np.where(table["ep"] > 1, "ep", ""))
         _fill_work(rows, table, shape)
         _fill_times(rows, step, peaks)
         found.append(rows)
@@ -92,6 +96,12 @@ def engine_cards(table: Columns) -> Floats:
     return np.asarray(np.where(gpus == ep**2, ep, np.maximum(gpus, ep)), dtype=np.float64)
 
 
+def cache_share(table: Columns) -> Floats:
+    """Bytes per element of the key-value cache against bf16: checkpoints in 8 bits and less come with an 8-bit cache, which TensorRT-LLM uses."""
+    small = np.isin(table["precision"], ("fp8", "fp4")) & np.isin(table["backend"], CACHE_BACKENDS)
+    return np.where(small, 0.5, 1.0)
+
+
 def _parameters(shape: Columns) -> tuple[Floats, Floats]:
     """Dense and expert parameters from total = dense + experts and active = dense + experts x topk / E."""
     total, active = shape["total_b"] * 1e9, shape["active_b"] * 1e9
@@ -113,10 +123,10 @@ def _step(table: Columns, shape: Columns, peaks: CardPeaks) -> _Step:
     return _Step(
         dense_compute=2 * dense * np.maximum(conc, 64.0) / gpus / rate_at(np.maximum(conc, 64.0), peaks),
         dense_traffic=dense * width / gpus / peaks.gemv_bytes_per_us,
-        expert_compute=2 * experts * share * conc / gpus / rate_at(np.maximum(rows_per_expert, 1.0), peaks),
+        expert_compute=2 * experts * share * conc / EXPERT_EFFICIENCY / gpus / rate_at(np.maximum(rows_per_expert, 1.0), peaks),
         expert_traffic=experts * touched * width / gpus / peaks.gemv_bytes_per_us,
-        cache_traffic=conc * context * shape["kv_kb_per_token"] * 1024 / gpus / peaks.decode_bytes_per_us,
-        prefill_compute=2 * (dense + experts * share) * tokens / gpus / peaks.big_flop_per_us,
+        cache_traffic=conc * context * shape["kv_kb_per_token"] * 1024 * cache_share(table) / gpus / peaks.decode_bytes_per_us,
+        prefill_compute=2 * (dense + experts * share / EXPERT_EFFICIENCY) * tokens / gpus / peaks.big_flop_per_us,
         launches=shape["layers"] * LAYER_LAUNCHES * LAYER_FLOOR_US,
         links=reductions * (REDUCTION_FLOOR_US + moved / LINK_BYTES_PER_US),
     )

@@ -17,7 +17,7 @@ def make_contest(latencies_us: list[float] | Floats, sigmas: list[float] | float
     """Candidates of ``make_grid`` that are worth the inverse of their latency."""
     count = len(latencies_us)
     forecast = Forecast(np.log(np.array(latencies_us, dtype=np.float64)), np.broadcast_to(np.array(sigmas, dtype=np.float64), count).copy())
-    return Contest((Aspect(make_grid()[:count], forecast, float(np.log(limit_us))),), lambda logs: -logs[0])
+    return Contest((Aspect(make_grid()[:count], forecast, float(np.log(limit_us))),), lambda logs, _: -logs[0])
 
 
 def test_without_limits_the_fastest_scores_best() -> None:
