@@ -35,7 +35,7 @@ from metainfer.kube.kinds import CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME, PERS
 from metainfer.observe.leftovers import LeftoverGatherer, LeftoverReader
 from metainfer.observe.pods import project_terms
 from metainfer.observe.projections import ProjectionError, project_runtime_class, project_target
-from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, find_lost_nodes, read_result
+from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, find_lost_nodes, look_again, read_result
 from metainfer.observe.told import tell
 from metainfer.observe.view import ClusterView
 
@@ -194,7 +194,8 @@ class Gatherer(LeftoverGatherer):
         moment = Moment(self._clock(), self._limits.job_start_seconds, find_lost_nodes(jobs, nodes))
         endings: list[tuple[JobFacts, Ending]] = [(job, ending) for job in jobs if (ending := find_ending(job, moment)) is not None]
         known = await self._store.known_jobs([job.uid for job, _ in endings])
-        results = [await read_result(job, ending, self._reader) for job, ending in endings if job.uid not in known]
+        seen = [(job, await look_again(job, ending, moment, self._reader)) for job, ending in endings if job.uid not in known]
+        results = [await read_result(job, ending, self._reader) for job, ending in seen if ending is not None]
         return _Ended(known, tuple(item for item in results if item is not None))
 
     async def _find_results(self, adaptation: AdaptationFacts, ended: _Ended) -> tuple[ProfileResult | None, tuple[RunResult, ...]]:

@@ -15,11 +15,14 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from metainfer.api.v1alpha1.common import GROUP
 from metainfer.decide.facts import Candidate, ContainerState, JobFacts, NodeFacts, PodFacts, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.names import CANDIDATE_ANNOTATION, NODE_ANNOTATION, PURPOSE_LABEL, RESOURCES_ANNOTATION, RUN_LABEL
 from metainfer.decide.waiting import PATIENCE_SECONDS, find_waiting
 from metainfer.kube.errors import ApiError
+from metainfer.kube.kinds import POD
 from metainfer.observe.failures import PROBE_CONTAINER, SUSPENDED_SECONDS, Remains, find_failure, find_interruption
+from metainfer.observe.projections import project_pod
 from metainfer.observe.quantities import parse_quantities
 from metainfer.observe.told import EventReader, read_told
 from metainfer_probe.contract import (
@@ -51,7 +54,7 @@ TERMINATED = "Terminated"
 
 
 class RemainsReader(EventReader, Protocol):
-    """The two reads that a result may need; ``KubeClient`` has them."""
+    """The reads that a result may need; ``KubeClient`` has them."""
 
     async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a container's log."""
@@ -101,6 +104,20 @@ def find_ending(job: JobFacts, moment: Moment) -> Ending | None:
     if job.finished or failed or lost or _is_hopeless(job) or _waits_too_long(job, pod, moment):
         return Ending(job.finished_at or moment.now, pod, remains=remains)
     return None
+
+
+async def look_again(job: JobFacts, ending: Ending, moment: Moment, reader: RemainsReader) -> Ending | None:
+    """The ending by the Job's pods as they are on the API server now; None = it has not ended after all.
+
+    The watch of pods may lag behind that of Jobs, and what is recorded once stays: no failure is recorded by hearsay. A report that can be
+    believed needs no second look. Raises ApiError.
+    """
+    if ending.report is not None:
+        return ending
+    selector = ",".join(f"{key}={value}" for key, value in sorted(job.labels.items()) if key.startswith(f"{GROUP}/"))
+    found, _ = await reader.list(POD, namespace=job.namespace, label_selector=selector)
+    own = [raw for raw in found if any(owner.get("uid") == job.uid for owner in raw["metadata"].get("ownerReferences") or ())]
+    return find_ending(replace(job, pods=tuple(project_pod(raw) for raw in own)), moment)
 
 
 def _reported(state: ContainerState, remains: Remains, finished_at: datetime) -> Ending:

@@ -22,7 +22,7 @@ PATIENCE = timedelta(seconds=10)
 class EventReader(Protocol):
     """``KubeClient`` has it."""
 
-    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+    async def list(self, kind: Kind, *, namespace: str | None = None, label_selector: str = "", field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
         """Objects of a kind, and the version of the list."""
         ...
 

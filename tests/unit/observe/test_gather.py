@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_adaptation, make_family, make_node, make_pool, make_portrait, make_target
 from tests.unit.decide.make_facts import make_pod as make_card_pod
-from tests.unit.observe.make_jobs import CANDIDATE, at, make_ended, make_failed_job, make_job, make_pod, make_report
+from tests.unit.observe.make_jobs import CANDIDATE, at, make_ended, make_failed_job, make_job, make_pod, make_report, make_state
 from tests.unit.watch.make_raw import make_container, make_deployment
 
 from metainfer.decide.facts import (
@@ -28,8 +28,9 @@ from metainfer.decide.facts import (
     TargetFacts,
 )
 from metainfer.kube.errors import ApiError, Forbidden, NotFound, ServerUnavailable
-from metainfer.kube.kinds import Kind
+from metainfer.kube.kinds import POD, Kind
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool, Gatherer
+from metainfer_probe.contract import encode_summary
 
 LIMITS = MeasuringLimits(operator_namespace="operator", probe_image="probe:1")
 FAMILY = {FAMILY_LABEL_OF_VENDOR: "ort-cpu"}
@@ -85,6 +86,7 @@ class Server:
 
     objects: Mapping[tuple[str, str], dict[str, Any] | ApiError] = field(default_factory=dict)
     log: str = ""
+    pods: list[dict[str, Any]] = field(default_factory=list)
     reads: list[tuple[str, str, str | None]] = field(default_factory=list)
     logs_read: int = 0
 
@@ -95,8 +97,9 @@ class Server:
             raise found
         return found
 
-    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
-        return [], "1"
+    async def list(self, kind: Kind, *, namespace: str | None = None, label_selector: str = "", field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+        chosen = dict(part.split("=") for part in label_selector.split(",") if part)
+        return [pod for pod in self.pods if kind == POD and chosen.items() <= pod["metadata"]["labels"].items()], "1"
 
     async def pod_log(self, namespace: str, name: str, container: str, *, tail_lines: int, limit_bytes: int) -> str:
         self.logs_read += 1
@@ -213,6 +216,42 @@ async def test_a_job_in_somebody_elses_namespace_gives_no_probe_result() -> None
     assert (gathered.fresh, gathered.snapshot.results) == ((), ())
 
 
+def make_raw_pod(job: JobFacts, node: str, **status: Any) -> dict[str, Any]:
+    """The Job's pod as it is on the API server now."""
+    owner = {"kind": "Job", "name": job.name, "uid": job.uid, "controller": True}
+    metadata = {"namespace": job.namespace, "name": f"{job.name}-x", "labels": dict(job.labels), "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"nodeName": node, "containers": []}, "status": {"phase": "Running"} | status}
+
+
+def make_done_job(pod: PodFacts) -> JobFacts:
+    """A probe Job that its controller calls complete."""
+    return make_job(pod, purpose="probe", namespace="operator", condition="Complete", finished_at=at(21))
+
+
+async def test_a_job_that_is_seen_done_before_its_pod_is_asks_the_api_server() -> None:
+    """The two watches do not keep step: to record a failure now would measure the node a second time."""
+    job = make_done_job(make_pod(make_state()))
+    ended = {"exitCode": 0, "message": encode_summary(make_report("probe")), "finishedAt": "2026-03-01T12:00:20Z"}
+    server = Server(pods=[make_raw_pod(job, "node-1", phase="Succeeded", containerStatuses=[{"name": "probe", "state": {"terminated": ended}}])])
+    gathered = await gather_pool(View(own_jobs=(job,)), server)
+    assert [(item.failure, item.report, item.finished_at) for item in gathered.fresh] == [(None, make_report("probe"), at(20))]
+
+
+async def test_a_pod_that_is_seen_to_fail_and_runs_costs_no_measurement() -> None:
+    """What only the cache says may be about an earlier pod: it may still report."""
+    job = make_job(make_pod(phase="Failed"), purpose="probe", namespace="operator")
+    gathered = await gather_pool(View(own_jobs=(job,)), Server(pods=[make_raw_pod(job, "node-1")]))
+    assert gathered.fresh == ()
+
+
+async def test_pods_of_another_job_do_not_speak_for_it() -> None:
+    """A Job that was started again under its name has other pods, with the same labels."""
+    job = make_done_job(make_pod(make_state()))
+    stranger = make_raw_pod(replace(job, uid="uid-before"), "node-1")
+    gathered = await gather_pool(View(own_jobs=(job,)), Server(pods=[stranger]))
+    assert [item.failure.reason for item in gathered.fresh if item.failure] == ["PodDisappeared"]
+
+
 def make_conditioned_node(ready: str) -> NodeFacts:
     return make_node("node-1", labels=FAMILY, ready=ready == "True", conditions={"Ready": ready})
 
@@ -229,7 +268,7 @@ def make_conditioned_node(ready: str) -> NodeFacts:
 async def test_a_probe_fails_with_its_node_when_nobody_can_report_any_more(nodes: tuple[NodeFacts, ...], want: str | None) -> None:
     """A node that is not Ready for a moment costs no measurement."""
     job = make_job(make_pod(node="node-1"), purpose="probe", namespace="operator")
-    gathered = await gather_pool(View(own_jobs=(job,), own_nodes=nodes))
+    gathered = await gather_pool(View(own_jobs=(job,), own_nodes=nodes), Server(pods=[make_raw_pod(job, "node-1")]))
     assert [item.failure.reason for item in gathered.fresh if item.failure] == ([] if want is None else [want])
 
 

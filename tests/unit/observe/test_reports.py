@@ -52,7 +52,7 @@ class Cluster:
             raise self.log
         return self.log
 
-    async def list(self, kind: Kind, *, namespace: str | None = None, field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
+    async def list(self, kind: Kind, *, namespace: str | None = None, label_selector: str = "", field_selector: str = "") -> tuple[list[dict[str, Any]], str]:
         self.asked.append((kind, namespace, field_selector))
         return self.events, "1"
 
