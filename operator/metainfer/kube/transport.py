@@ -77,14 +77,17 @@ class Transport:
             self._session = None
 
     async def send(self, call: Call) -> bytes:
-        """The answer's body. Raises ApiError; reads get one more try after 429, 5xx and network errors.
+        """The answer's body. Raises ApiError; reads get one more try after 401, 429, 5xx and network errors.
 
-        A refused credential is read again and tried once more whatever the call: the server did nothing.
+        Writes are sent once, whatever the answer: it may come from something in between that has passed the request on. A refused
+        credential is read again in any case, so that the next pass has a good one.
         """
         try:
             return await self._send_once(call)
         except Unauthorized:
             await self._log_in(again=True)
+            if not call.reads:
+                raise
         except (TooManyRequests, ServerUnavailable):
             if not call.reads:
                 raise

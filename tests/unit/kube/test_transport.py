@@ -103,7 +103,11 @@ async def test_a_read_gets_one_more_try(status: int) -> None:
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize(("status", "want"), [(429, TooManyRequests), (500, ServerUnavailable), (503, ServerUnavailable), (0, ServerUnavailable)], ids=str)
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [(401, Unauthorized), (429, TooManyRequests), (500, ServerUnavailable), (503, ServerUnavailable), (0, ServerUnavailable)],
+    ids=str,
+)
 async def test_a_write_is_sent_once(status: int, want: type[ApiError]) -> None:
     """Whether it happened is not known: the next pass looks, nobody repeats."""
     async with serving((status, {}, b"")) as server:
@@ -135,13 +139,17 @@ async def test_a_pause_that_the_server_asks_for_holds_everybody(header: str, wan
     assert [seconds for seconds in pauses.slept if seconds > transport.RETRY_SECONDS] == ([] if want is None else [want - transport.RETRY_SECONDS])
 
 
-async def test_a_refused_token_is_read_again_even_for_a_write() -> None:
-    """A 401 did nothing: with the token of now the request is sent once more."""
-    async with serving((401, {}, {"reason": "Unauthorized"}), OK) as server:
-        carrier = make_transport(server, Pauses(), tokens=("worn", "fresh"))
+async def test_a_refused_token_is_read_again() -> None:
+    """A read is sent once more with the token of now; a write is not, but the next one has that token."""
+    refused: Answer = (401, {}, {"reason": "Unauthorized"})
+    async with serving(refused, OK, refused, OK) as server:
+        carrier = make_transport(server, Pauses(), tokens=("worn", "fresh", "fresher"))
+        await carrier.send(READ)
+        with pytest.raises(Unauthorized):
+            await carrier.send(WRITE)
         await carrier.send(WRITE)
         await carrier.close()
-    assert [request.headers["Authorization"] for request in server.asked] == ["Bearer worn", "Bearer fresh"]
+    assert [request.headers["Authorization"].split()[1] for request in server.asked] == ["worn", "fresh", "fresh", "fresher"]
 
 
 async def test_a_token_that_stays_refused_is_unauthorized() -> None:
