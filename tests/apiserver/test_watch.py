@@ -168,7 +168,7 @@ async def test_a_burst_of_401_is_survived(kube: KubeClient, namespace: str, prox
         proxy.journal.clear()
         proxy.refuse = 401
         proxy.cut_watches()
-        await eventually(lambda: len([status for _, _, status in proxy.journal if status == 401]) >= 12)
+        await eventually(lambda: len([entry for entry in proxy.journal if entry.told == 401]) >= 12)
         proxy.refuse = 0
         await create_node(kube, f"late-{namespace}")
         await eventually(lambda: any(node.name == f"late-{namespace}" for node in watch.cluster.nodes()))

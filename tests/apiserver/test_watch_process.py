@@ -166,7 +166,7 @@ async def test_it_exits_even_when_kopf_does_not_end(proxy: FaultProxy, tmp_path:
     proxy.stall = frozenset({"nodeportraits"})
     async with run_process(proxy.write_kubeconfig(tmp_path / "proxied"), tmp_path / "store.db") as running:
         await running.until("/readyz", 200)
-        while not any(path.endswith("nodeportraits") and status == 0 for _, path, status in proxy.journal):  # noqa: ASYNC110 - another process asks
+        while not any(entry.label == "watch nodeportraits" and entry.status == 0 for entry in proxy.journal):  # noqa: ASYNC110 - another process asks
             await asyncio.sleep(0.05)
         proxy.inject = {"nodes": {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: no leader"}}
         proxy.cut_watches()
