@@ -46,7 +46,9 @@ class Settings(BaseModel):
         default=65_532, ge=0, le=2_147_483_647,
         description="User and group id of measuring containers; 0 = none is named, as policies that give each namespace its own range demand.",
     )  # fmt: skip
-    store_url: str = Field(default="sqlite:////var/lib/meta-infer/store.db", min_length=1, description="SQLAlchemy URL of the sample store.")
+    store_url: str = Field(
+        default="sqlite:////var/lib/meta-infer/store.db", min_length=1, repr=False, description="SQLAlchemy URL of the sample store; may hold a password."
+    )
     store_keep_samples: int = Field(
         default=1000, ge=10, le=1_000_000, description="Benchmarks kept per model and family, profiles per model, probes per node: the newest."
     )

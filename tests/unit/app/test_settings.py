@@ -56,6 +56,12 @@ def test_variables_that_kubernetes_adds_for_services_are_no_typos(name: str) -> 
     assert read_settings(IMAGE | {name: "tcp://10.0.0.1:80"}).health_port == 8080
 
 
+def test_the_stores_password_is_not_in_what_is_printed() -> None:
+    """Settings end up in traces."""
+    settings = read_settings({"METAINFER_PROBE_IMAGE": "probe:1", "METAINFER_STORE_URL": "postgresql://metainfer:s3cret@db/x"})
+    assert "s3cret" not in f"{settings!r} {settings}"
+
+
 def test_every_setting_says_what_it_is() -> None:
     """The chart's documentation is made of these."""
     assert [name for name, known in Settings.model_fields.items() if not (known.description or "").endswith(".")] == []

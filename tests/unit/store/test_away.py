@@ -284,6 +284,19 @@ async def test_a_file_restored_from_a_backup_is_used_at_once(tmp_path: Path) -> 
     assert (await read_back(url))[1] == ["decision-2", "decision-1"]
 
 
+async def test_a_store_that_comes_back_empty_is_asked_anew(tmp_path: Path) -> None:
+    """Somebody made a new one: the decisions in force belong into it too, so what this process knew of the old one counts no longer."""
+    with SQLITE_FAULTS["volume gone"](tmp_path) as fault:
+        async with running(fault.url) as store:
+            await store.record_decision(ADAPTATION, make_decision())
+            assert await store.has_decision(ADAPTATION, "decision-1")
+            fault.break_it()
+            assert await store.record_run(ADAPTATION, make_run())
+            fault.mend_it()
+            await until_back(store)
+            assert await store.has_decision(ADAPTATION, "decision-1") is False
+
+
 async def test_a_full_backlog_keeps_the_oldest_and_says_what_it_gave_up(tmp_path: Path) -> None:
     """What came last is still in its Job: it is not known, so the next pass reads it again. Decisions have room of their own."""
     with SQLITE_FAULTS["volume gone"](tmp_path) as fault:

@@ -34,9 +34,8 @@ async def read_jobs(url: str) -> set[str]:
         await store.close()
 
 
-def test_a_writer_killed_between_writes_leaves_a_readable_store(tmp_path: Path) -> None:
+def test_a_writer_killed_between_writes_leaves_a_readable_store(url: str) -> None:
     """SIGKILL at any line: whatever was said to be recorded is there, and the next operator goes on writing."""
-    url = f"sqlite:///{tmp_path}/samples.db"
     for round_number in range(2):
         command = [sys.executable, "-c", WRITER, url]
         environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/operator:{ROOT}/probes"}

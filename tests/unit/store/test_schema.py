@@ -179,7 +179,7 @@ def test_whoever_starts_waits_for_a_migration_that_is_under_way(postgres: Postgr
         other.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_KEY,))
         opening = threading.Thread(target=lambda: opened.append(open_store(url)))
         opening.start()
-        while not other.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone():
+        while opening.is_alive() and not other.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone():
             pass
         assert not opened
     opening.join()
