@@ -53,12 +53,9 @@ def wait_for_job(draft: Draft, job: JobFacts, step: Step, words: str) -> Adaptat
     """Wait for a Job that was started; one that does not begin gives its reason. One that never does is a failure in time, by ``observe``."""
     waiting = find_waiting(job, draft.now)
     draft.step(step, words)
-    if waiting is None:
-        return draft.wait(step, words, seconds=POLL_SECONDS)
-    message = f"{words}: {waiting.words}"
-    if waiting.reason:
-        draft.find(CONDITION_OF[step], "False", waiting.reason, message)
-    return draft.wait(waiting.reason or step, message, seconds=POLL_SECONDS)
+    reason, message = (waiting.reason or step, f"{words}: {waiting.words}") if waiting is not None else (step, words)
+    draft.find(CONDITION_OF[step], "False", reason, message)
+    return draft.wait(reason, message, seconds=POLL_SECONDS)
 
 
 def start_job(draft: Draft, job: CreateJob, step: Step, words: str) -> AdaptationPlan:

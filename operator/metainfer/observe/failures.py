@@ -72,8 +72,8 @@ def _failure(reason: str, message: str, *, retryable: bool) -> Failure:
 
 
 def resources_altered(remains: Remains) -> Failure | None:
-    """A webhook gave the container other resources than the target's: what it measured is not what the target would do."""
-    if not remains.altered:
+    """A webhook gave the container other resources than the target's: what it did is not what the target would do."""
+    if not remains.altered or remains.state is None or remains.state.exit_code is None:
         return None
     return _failure("ResourcesAltered", f"{remains.where} did not run with the resources it was given: {remains.altered}", retryable=False)
 
