@@ -15,7 +15,7 @@ from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitStatus
 from metainfer.decide.ownership import is_ours, read_managed
 from metainfer.decide.plan import WriteNodeLabels, WritePortrait
-from metainfer.kube.errors import Conflict, NotFound
+from metainfer.kube.errors import Conflict, Invalid, NotFound
 from metainfer.kube.kinds import NODE, PORTRAIT
 
 OUR_LABELS = (FAMILY_LABEL, HEALTH_LABEL)
@@ -98,7 +98,7 @@ async def write_node_labels(client: ClusterWriter, action: WriteNodeLabels) -> R
         metadata["labels"] = dict(action.labels)
     try:
         return await client.apply(NODE, action.node, {"metadata": metadata})
-    except Conflict:
+    except (Conflict, Invalid):  # of a node that is gone, or is another one by now
         if action.uid and not await _is_there(client, action):
             return None
         raise

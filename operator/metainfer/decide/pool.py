@@ -28,6 +28,9 @@ from metainfer.decide.refusal import refusal_words, retry_at
 
 FACTOR_STEP_PERMILLE = 10
 """1 %: a third of what two probes of the same card differ by."""
+LABELS_PER_PASS = 200
+"""A new pool of thousands of nodes is labelled in several passes: each holds the place of all others that would start a Job."""
+SOON_SECONDS = 1.0
 RECHECK_SECONDS = 60.0
 """While a node waits for a probe (busy, backing off) the pool is looked at again even if no event comes."""
 
@@ -61,12 +64,14 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     portraits = _assess(work, _merge_results(work))
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)
-    writes = (*_portrait_writes(work, portraits), *_label_writes(work, portraits))
-    actions = (*writes, *_end_pointless_probes(work, portraits), *probes.starts, *_events(work, portraits))
+    labels = _label_writes(work, portraits)
+    jobs = (*_end_pointless_probes(work, portraits), *probes.starts)
+    actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *_events(work, portraits))
     # 6. Status.
     findings = PoolFindings(places=places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
     waiting = bool(probes.starts or probes.obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
-    return PoolPlan(build_pool_status(snapshot, findings, now), actions, RECHECK_SECONDS if waiting else None)
+    pause = SOON_SECONDS if len(labels) > LABELS_PER_PASS else RECHECK_SECONDS if waiting else None
+    return PoolPlan(build_pool_status(snapshot, findings, now), actions, pause)
 
 
 def _merge_results(work: _Pass) -> dict[str, Portrait]:

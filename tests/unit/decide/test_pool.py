@@ -534,3 +534,15 @@ def test_a_factor_that_moved_by_more_than_a_percent_is_written() -> None:
     (write,) = [action for action in plan.actions if isinstance(action, WritePortrait)]
     assert write.node == "n2"
     assert write.status.correction_factor_permille < 970
+
+
+def test_a_new_pool_of_thousands_is_labelled_in_several_passes() -> None:
+    """Its first probes do not wait for the last label; the next pass comes soon and goes on where this one ended."""
+    nodes = [make_node(f"n{index:04d}", labels={FAMILY_LABEL_OF_VENDOR: "ort-cpu"}) for index in range(250)]
+    plan = decide_pool(make_pool_snapshot(*nodes), NOW)
+    assert (len(labels_written(plan)), plan.requeue_after_seconds) == (200, 1.0)
+    kinds = [type(action) for action in plan.actions if isinstance(action, CreateJob | WriteNodeLabels)]
+    assert kinds == sorted(kinds, key=lambda kind: kind is WriteNodeLabels), "Jobs first"
+    labelled = [replace(node, labels={**node.labels, **labels_written(plan).get(node.name, {})}) for node in nodes]
+    rest = decide_pool(make_pool_snapshot(*labelled), NOW)
+    assert (len(labels_written(rest)), rest.requeue_after_seconds) == (50, 60.0)
