@@ -34,11 +34,11 @@ def run_train(options: argparse.Namespace) -> tuple[int, str]:
         shipped = () if options.no_shipped else _read_samples(map(str, SHIPPED_SAMPLES))
         record = train_challenger(Curriculum(_read_samples(options.samples), shipped, known_until, options.seed), made_at)
     except TableUnreadable as error:
-        return BAD_INPUT, _failure("TableUnreadable", str(error))
+        return BAD_INPUT, _refuse("TableUnreadable", str(error))
     except Untrainable as error:
-        return NOTHING_TO_LEARN, _failure(error.reason, str(error))
+        return NOTHING_TO_LEARN, _refuse(error.reason, str(error))
     except ValueError as error:
-        return BAD_INPUT, _failure("TimeInvalid", str(error))
+        return BAD_INPUT, _refuse("TimeInvalid", str(error))
     if options.out is None:
         return 0, write_record(record)
     save_record(record, options.out)
@@ -68,7 +68,7 @@ def _summary(record: ModelRecord, path: Path) -> str:
     return json.dumps(shown | {"serves": record.serves} | dict(record.metrics))
 
 
-def _failure(reason: str, message: str) -> str:
+def _refuse(reason: str, message: str) -> str:
     return json.dumps({"reason": reason, "message": message})
 
 

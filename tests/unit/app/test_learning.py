@@ -8,14 +8,16 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.unit.decide.make_facts import make_family, make_pool
+from tests.unit.decide.make_world import make_world
 from tests.unit.predict.make_samples import NOON, Fleet
+from tests.unit.test_reconcile import make_cluster
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.app.learning import Learner, TrainingFailed, train_in_process
@@ -24,10 +26,12 @@ from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import MeasuringLimits
 from metainfer.decide.learned import NEW_SAMPLES, LearnedState, ModelRecord, why_train
 from metainfer.decide.pool import decide_pool
+from metainfer.observe.gather import GatheredAdaptation
 from metainfer.predict.learned_predictor import LearnedPredictor
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer.predict.registry import Registry
 from metainfer.predict.training_lines import Material
+from metainfer.reconcile import Reconciler, Request
 from metainfer.store.patient import PatientStore, open_patiently
 
 LATER = NOON + timedelta(days=2)
@@ -42,13 +46,14 @@ async def store(tmp_path: Path) -> AsyncIterator[PatientStore]:
 
 
 async def record(store: PatientStore, material: Material) -> None:
-    """As passes do it."""
-    for probe in material.probes:
-        await store.record_probe("lab", probe)
-    for profile in material.profiles:
-        await store.record_profile("uid-of-ocr", profile)
-    for _, run in material.runs:
-        await store.record_run("uid-of-ocr", run)
+    """One pass over a pool and one over an adaptation, whose Jobs have just finished."""
+    cluster = make_cluster()
+    assert cluster.pool is not None
+    cluster.pool = replace(cluster.pool, fresh=tuple(material.probes))
+    cluster.adaptation = GatheredAdaptation(make_world().snapshot, (*material.profiles, *(run for _, run in material.runs)))
+    reconciler = Reconciler(cluster, store, cluster, PhysicsPredictor())
+    for request in (Request("pool", "", "cards"), Request("adaptation", "default", "ocr")):
+        await reconciler.reconcile(request, NOON)
 
 
 @dataclass
