@@ -18,7 +18,7 @@ from metainfer_probe.cgroup import memory_limit_bytes
 from metainfer_probe.contract import BenchReport, BenchRequest, MicroProbe
 from metainfer_probe.isolate import resident_bytes, run_in_child
 from metainfer_probe.micro import micro_probe
-from metainfer_probe.model_file import ModelFile, fetch_model, memory_needed_bytes, read_model
+from metainfer_probe.model_file import ModelFile, fetch_model, find_memory_shortage, read_model
 from metainfer_probe.pair import PairCall, Progress, measure_pair, prepare_pair
 
 MICRO_SECONDS = 2.0
@@ -73,7 +73,9 @@ class _Bench:
         if not isinstance(model, ModelFile):
             raise ProbeError("InternalError", "reading the model gave something else")
         self.update(digest=model.digest)
-        _refuse_too_large(model, self._memory_limit())
+        shortage = find_memory_shortage(model, self._memory_limit())
+        if shortage is not None:
+            raise shortage
         call = PairCall(self.request, model, calibration, self.workdir, self.deadline)
         if {self.request.candidate.precision, self.request.reference.precision} != {"fp32"}:
             self._child(prepare_pair, call)
@@ -103,9 +105,3 @@ class _Bench:
 
     def _memory_limit(self) -> int:
         return memory_limit_bytes() - resident_bytes(os.getpid()) - MEMORY_RESERVE_BYTES
-
-
-def _refuse_too_large(model: ModelFile, limit: int) -> None:
-    needed = memory_needed_bytes(model)
-    if needed > limit:
-        raise ProbeError("OutOfMemory", f"the model needs about {needed / 2**30:.2f} GiB of memory to load, {limit / 2**30:.2f} GiB are allowed here")

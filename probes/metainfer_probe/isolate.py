@@ -116,7 +116,7 @@ class _Watch:
     def check(self) -> None:
         """Raise when the child is past its time or memory."""
         if time.monotonic() > self.deadline:
-            raise ProbeError("TimedOut", f"not finished after {self.timeout_seconds:.0f} s", retryable=True)
+            raise ProbeError("TimedOut", f"not finished after {self.timeout_seconds:.0f} s: too large for the time there is, or it never ends", retryable=True)
         used = resident_bytes(self.child.pid)
         if 0 < self.memory_limit_bytes < used:
             raise ProbeError("OutOfMemory", f"needs more than {used / 2**30:.2f} GiB of memory, the limit here is {self.memory_limit_bytes / 2**30:.2f} GiB")

@@ -163,6 +163,15 @@ def memory_needed_bytes(model: ModelFile) -> int:
     return base + model.weight_bytes + (0 if model.external_files else model.file_bytes)
 
 
+def find_memory_shortage(model: ModelFile, limit_bytes: int) -> ProbeError | None:
+    """Said before anything is loaded: an out-of-memory kill would tell nobody how much is needed, and be tried again."""
+    needed = memory_needed_bytes(model)
+    if needed <= limit_bytes:
+        return None
+    said = f"the model needs about {needed / 2**30:.2f} GiB of memory to load, {limit_bytes / 2**30:.2f} GiB are allowed here"
+    return ProbeError("OutOfMemory", f"{said}: give the target's container more")
+
+
 def digest_files(paths: tuple[Path, ...]) -> str:
     """sha256 (hex) over the contents of the files, one after the other."""
     digest = hashlib.sha256()
@@ -178,7 +187,9 @@ def _check_digest(path: Path, wanted: str) -> None:
     found = digest_files((path,))
     if found == wanted or _digest_with_external_data(path) == wanted:
         return
-    raise ProbeError("DigestMismatch", f"{path.name} has changed: sha256 is {found[:16]}…, {wanted[:16]}… was asked for")
+    raise ProbeError(
+        "DigestMismatch", f"{path.name} has changed: sha256 is {found[:16]}…, {wanted[:16]}… was asked for; put that file back, or start from the new one"
+    )
 
 
 def _digest_with_external_data(path: Path) -> str:

@@ -121,7 +121,7 @@ def _checked_addresses(host: str, port: int, find_addresses: Resolver) -> Sequen
     for address in addresses:
         why = find_refused(ip_address(address))
         if why is not None:
-            raise ProbeError("AddressRefused", f"{host[:100]!r} is {address}, {why}: models are not fetched from there")
+            raise ProbeError("AddressRefused", f"{host[:100]!r} is {address}, {why}: models are not fetched from there; use a model server or pvc://")
     return addresses
 
 

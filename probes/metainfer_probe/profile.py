@@ -18,7 +18,7 @@ from metainfer_probe.backends.base import ProbeError
 from metainfer_probe.cgroup import memory_limit_bytes
 from metainfer_probe.contract import Failure, MicroProbe, ProfileReport, ProfileRequest, ProviderProfile
 from metainfer_probe.isolate import resident_bytes, run_in_child
-from metainfer_probe.model_file import ModelFile, digest_files, fetch_model, memory_needed_bytes, read_model
+from metainfer_probe.model_file import ModelFile, digest_files, fetch_model, find_memory_shortage, read_model
 from metainfer_probe.portrait import describe
 from metainfer_probe.provider_profile import ProviderCall, ProviderMeasurement, measure_provider
 
@@ -51,9 +51,9 @@ def profile_model(request: ProfileRequest, volume: Path, *, workdir: Path | None
             return ProfileReport(digest=digest_files((path,)), file_bytes=path.stat().st_size, failure=error.failure(), micro=micro)
         if _is_refused(request, model.digest):
             return _again(request, describe(model, (), micro))
-        too_large = _find_too_large(model, limit)
-        if too_large is not None:
-            return describe(model, (), micro).model_copy(update={"failure": too_large})
+        shortage = find_memory_shortage(model, limit)
+        if shortage is not None:
+            return describe(model, (), micro).model_copy(update={"failure": shortage.failure()})
         providers = tuple(dict.fromkeys(request.providers))[:MAX_PROVIDERS]
         plan = _Plan(request, model, calibration, limit, deadline)
         measurements = [_measure(plan, provider, len(providers) - position) for position, provider in enumerate(providers)]
@@ -131,14 +131,6 @@ def _child_memory_limit(request: ProfileRequest) -> int:
     """What a child may use: the container's limit (or the request's, when smaller) without what this process uses."""
     container = memory_limit_bytes() - resident_bytes(os.getpid()) - MEMORY_RESERVE_BYTES
     return min(request.memory_limit_bytes, container) if request.memory_limit_bytes else container
-
-
-def _find_too_large(model: ModelFile, limit: int) -> Failure | None:
-    needed = memory_needed_bytes(model)
-    if needed <= limit:
-        return None
-    said = f"the model needs about {needed / 2**30:.2f} GiB of memory to load, {limit / 2**30:.2f} GiB are allowed here"
-    return Failure(reason="OutOfMemory", message=said)
 
 
 def _common_failure(measurements: Sequence[ProviderMeasurement]) -> Failure | None:

@@ -36,18 +36,20 @@ def explain_load(error: Exception, path: Path) -> ProbeError:
     runtime = f"onnxruntime {ort.__version__}"
     opset = _OPSET_LIMIT.search(text)
     if opset:
-        return ProbeError("RuntimeTooOld", f"{runtime} knows operator set {opset.group(2)} up to {opset.group(3)}; {path.name} asks for {opset.group(1)}")
+        said = f"{runtime} knows operator set {opset.group(2)} up to {opset.group(3)}; {path.name} asks for {opset.group(1)}"
+        return ProbeError("RuntimeTooOld", f"{said}; export it with an older operator set, or offer another provider")
     if any(sign in text for sign in _ALLOCATION):
         return ProbeError("OutOfMemory", f"{runtime} could not get the memory it needs for {path.name}")
     unknown = find_unknown_operators(path)
     if unknown:
         domains = sorted({name.rpartition(".")[0] for name in unknown})
         return ProbeError(
-            "UnknownOperators", f"{runtime} does not know {', '.join(unknown)[:300]} (domain {', '.join(domains)}); an extension library would be needed"
+            "UnknownOperators",
+            f"{runtime} does not know {', '.join(unknown)[:250]} (domain {', '.join(domains)[:60]}); export it without them, no library of operators is loaded",
         )
     if "NOT_IMPLEMENTED" in text:
-        return ProbeError("KernelMissing", f"{runtime} has no kernel: {_clean(text, path)}")
-    return ProbeError("ModelInvalid", f"{runtime} cannot load {path.name}: {_clean(text, path)}")
+        return ProbeError("KernelMissing", f"{runtime} has no kernel: {_clean(text, path)}; another provider or precision may have one")
+    return ProbeError("ModelInvalid", f"{runtime} cannot load {path.name}: {_clean(text, path)}; export it again")
 
 
 def explain_run(error: Exception) -> ProbeError:

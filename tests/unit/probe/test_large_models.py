@@ -12,8 +12,7 @@ from tests.unit.probe.test_strangers import profile
 from metainfer_probe.adapt import _check_memory
 from metainfer_probe.adapt.half import HALF_RECIPE
 from metainfer_probe.backends.base import ProbeError
-from metainfer_probe.bench import _refuse_too_large
-from metainfer_probe.model_file import PROTOBUF_LIMIT_BYTES, memory_needed_bytes, read_model
+from metainfer_probe.model_file import PROTOBUF_LIMIT_BYTES, find_memory_shortage, memory_needed_bytes, read_model
 
 WIDTH = 24_576
 WEIGHT_BYTES = 4 * WIDTH * WIDTH
@@ -33,14 +32,14 @@ def test_a_limit_below_the_weights_ends_in_how_much_is_needed(tmp_path: Path) ->
     assert outcome.peak_bytes < 1 << 30
 
 
-def test_a_benchmark_says_the_same(tmp_path: Path) -> None:
-    """Its limit is the target container's own."""
+def test_the_rule_of_portrait_and_benchmark_knows_the_limit(tmp_path: Path) -> None:
+    """A benchmark's is the target container's own."""
     model = replace(read_model(models.external(tmp_path, "w.bin", data_bytes=1024)), weight_bytes=WEIGHT_BYTES)
-    with pytest.raises(ProbeError) as caught:
-        _refuse_too_large(model, 2 << 30)
-    assert (caught.value.reason, caught.value.retryable) == ("OutOfMemory", False)
-    assert "needs about 2.40 GiB" in caught.value.message
-    assert memory_needed_bytes(model) < 3 << 30
+    shortage = find_memory_shortage(model, 2 << 30)
+    assert shortage is not None
+    assert (shortage.reason, shortage.retryable) == ("OutOfMemory", False)
+    assert "needs about 2.40 GiB" in shortage.message
+    assert find_memory_shortage(model, memory_needed_bytes(model)) is None
 
 
 def test_a_copy_that_does_not_fit_into_memory_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
