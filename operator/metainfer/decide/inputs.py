@@ -7,6 +7,7 @@ answer: a measured fleet must not be measured anew because a sidecar moved.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -67,12 +68,12 @@ def _restrictions(scene: Scene) -> Mapping[str, Any]:
     return {
         "nodeSelector": dict(template.node_selector),
         "nodeName": template.node_name,
-        "tolerations": [str(item) for item in template.tolerations],
-        "required": str(template.required_terms) if owned_by_owner else None,
+        "tolerations": _plain(template.tolerations),
+        "required": _plain(template.required_terms) if owned_by_owner else None,
         "runtimeClass": template.runtime_class,
         "claims": list(template.claims),
         "onePerHost": template.one_per_host,
-        **({"spreads": [str(item) for item in template.spreads]} if template.spreads else {}),
+        **({"spreads": _plain(template.spreads)} if template.spreads else {}),
     }
 
 
@@ -83,8 +84,17 @@ def _pool_part(snapshot: AdaptationSnapshot, pool: PoolFacts) -> Mapping[str, An
         "pool": pool.name,
         "nodes": pool.spec.node_selector.model_dump(mode="json", exclude_defaults=True),
         "families": [family.model_dump(mode="json", exclude_defaults=True, exclude={"driver_version_labels"} | unpriced) for family in pool.spec.families],
-        "rivals": [[str(rival) for rival in find_rivals(pool, family, snapshot.pools)] for family in pool.spec.families],
+        "rivals": [_plain(find_rivals(pool, family, snapshot.pools)) for family in pool.spec.families],
     }
+
+
+def _plain(facts: Any) -> Any:
+    """Facts for hashing: only what is set, so that a fact that a later version reads as well changes nothing where it is not given."""
+    if isinstance(facts, tuple):
+        return [_plain(item) for item in facts]
+    if is_dataclass(facts):
+        return {item.name: _plain(value) for item in fields(facts) if (value := getattr(facts, item.name))}
+    return facts
 
 
 def inputs_hash(inputs: Inputs) -> str:

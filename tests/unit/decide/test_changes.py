@@ -14,7 +14,7 @@ from tests.unit.decide.make_world import OPENVINO, World, kinds, make_world
 from metainfer.api.v1alpha1.model_adaptation import Load, ModelAdaptationSpec, RunStatus
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import EnvEntry
+from metainfer.decide.facts import EnvEntry, Toleration
 from metainfer.decide.inputs import PARTS_OF_THEIR_OWN, POLICIES
 from metainfer.decide.plan import CreateJob, DeleteJob
 from metainfer.decide.triggers import CHANGES, RESTART_SECONDS, SETTLE_LIMIT_SECONDS, SETTLE_SECONDS, restart_seconds
@@ -43,6 +43,13 @@ def declare_batch_size(world: World) -> None:
     )
 
 
+def tolerate_a_taint(world: World) -> None:
+    """The owner opens other nodes to the target."""
+    target = world.snapshot.target
+    assert target is not None
+    world.change_target(template=replace(target.template, tolerations=(Toleration("team", "Exists"),)))
+
+
 def rename_family(world: World) -> None:
     """The pool is edited under way."""
     pools = (make_pool("cards", make_family("renamed", selector={"matchLabels": {"cards.example/family": OPENVINO}}, execution_providers=(OPENVINO_OF,))),)
@@ -60,6 +67,7 @@ BY_OTHERS = [
     pytest.param(lambda world: world.change_target(args=("--threads", "2")), "ImageChanged", id="arguments"),
     pytest.param(declare_batch_size, "SettingsChanged", id="a declared setting"),
     pytest.param(lambda world: world.change_target(limits={"cpu": 500}), "ResourcesChanged", id="resources"),
+    pytest.param(tolerate_a_taint, "RestrictionsChanged", id="a toleration"),
     pytest.param(rename_family, "FamiliesChanged", id="a family renamed"),
 ]
 
