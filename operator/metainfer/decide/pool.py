@@ -65,7 +65,7 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)
     labels = _label_writes(work, portraits)
-    jobs = (*_end_pointless_probes(work, portraits), *probes.starts)
+    jobs: tuple[Action, ...] = (*_end_pointless_probes(work, portraits), *probes.starts)
     actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *_events(work, portraits))
     # 6. Status.
     findings = PoolFindings(places=places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
