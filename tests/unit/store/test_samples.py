@@ -136,6 +136,31 @@ async def test_a_report_of_another_contract_is_a_failure_not_a_crash(store: Samp
     assert (found.failure.reason, found.failure.retryable) == ("ReportVersion", True)
 
 
+async def test_a_row_that_cannot_be_read_does_not_hide_its_neighbours(store: SampleStore, url: str) -> None:
+    """Damage, or somebody's own hand in the database: the row counts as never recorded."""
+    failure = Failure(reason="NodeLost", message="gone", retryable=True)
+    for job in ("good", "failure", "precision"):
+        await store.record_run(ADAPTATION, make_run(job, report=None, failure=failure))
+    for name in ("good", "document"):
+        await store.record_decision(ADAPTATION, RecordDecision(name, RUN, NOON, {}))
+    run_sql(url, "update runs set failure = 'garbage' where job = 'failure'")
+    run_sql(url, "update runs set precision = '???' where job = 'precision'")
+    run_sql(url, "update decisions set document = '{' where decision_id = 'document'")
+    assert [item.job for item in await store.find_runs(ADAPTATION, RUN)] == ["good"]
+    assert [item.decision_id for item in await store.find_decisions(ADAPTATION)] == ["good"]
+
+
+async def test_a_time_that_is_none_is_damage_by_name(tmp_path: Path) -> None:
+    """SQLite takes any text for a time; what reads it says so, as a store that does not answer."""
+    url = f"sqlite:///{tmp_path}/samples.db"
+    store = open_store(url)
+    await store.record_run(ADAPTATION, make_run())
+    run_sql(url, "update runs set finished_at = 'garbage'")
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await store.find_runs(ADAPTATION, RUN)
+    await store.close()
+
+
 async def test_many_tasks_record_at_once_without_losing_any(store: SampleStore) -> None:
     """Sixteen workers record in the same moment; writes go one at a time."""
     await asyncio.gather(*(store.record_run(ADAPTATION, make_run(f"job-{number}", finished_at=at(number))) for number in range(40)))
