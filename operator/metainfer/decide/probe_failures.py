@@ -85,4 +85,4 @@ def retry_at(failure: ProbeFailure, circumstances: str) -> datetime | None:
     failed_at = parse_time(failure.failed_at)
     if failure.circumstances != circumstances:
         return failed_at
-    return failed_at + min(RETRY_BASE * 2 ** min(failure.attempts - 1, _DOUBLINGS), RETRY_LIMIT) if failure.retryable else None
+    return failed_at + min(RETRY_BASE * (1 << min(failure.attempts - 1, _DOUBLINGS)), RETRY_LIMIT) if failure.retryable else None

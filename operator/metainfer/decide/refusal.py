@@ -36,7 +36,7 @@ def standing_refusal(refusal: JobRefusal | None, jobs: Sequence[JobFacts]) -> Jo
 
 def retry_at(refusal: JobRefusal) -> datetime:
     """When the next try is due."""
-    pause = min(RETRY_BASE * 2 ** min(refusal.attempts - 1, _DOUBLINGS), RETRY_LIMIT)
+    pause = min(RETRY_BASE * (1 << min(refusal.attempts - 1, _DOUBLINGS)), RETRY_LIMIT)
     return parse_time(refusal.refused_at) + pause
 
 

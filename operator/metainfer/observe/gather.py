@@ -121,6 +121,8 @@ class _Surroundings:
 class Gatherer(LeftoverGatherer):
     """Builds snapshots. Stateless: two passes share nothing but the cache behind ``view``."""
 
+    _reader: ClusterReader
+
     def __init__(
         self,
         view: ClusterView,
