@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 ACCOUNT = "--as=system:serviceaccount:meta-infer-system:meta-infer"
-DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/srv"
+PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.fixture(scope="module")
@@ -85,63 +88,15 @@ def test_the_policy_refuses_everything_else_of_a_node(guarded: ApiServer, patch:
     assert not patch_node(guarded, patch)
 
 
-OWNERS_MANIFEST = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "srv", "namespace": "default"},
-    "spec": {
-        "selector": {"matchLabels": {"app": "srv"}},
-        "template": {
-            "metadata": {"labels": {"app": "srv"}},
-            "spec": {"containers": [{"name": "server", "image": "x", "env": [{"name": "OWN", "value": "1"}]}]},
-        },
-    },
-}
-OURS = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "srv", "annotations": {"metainfer.dev/pre-image": "{}"}},
-    "spec": {
-        "template": {
-            "metadata": {"annotations": {"metainfer.dev/decision": "d1"}},
-            "spec": {
-                "affinity": {
-                    "nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "metainfer.dev/family", "operator": "In", "values": ["l4"]}]}]
-                        }
-                    }
-                },
-                "containers": [{"name": "server", "env": [{"name": "METAINFER_PRECISION", "value": "bf16"}]}],
-            },
-        }
-    },
-}
-
-
-def what_is_asked(server: ApiServer) -> dict[str, Any]:
-    """The object without what the server counts and notes."""
-    _, found = server.send("GET", DEPLOYMENT)
-    metadata = {key: found["metadata"].get(key) for key in ("labels", "annotations")}
-    return {"metadata": metadata, "spec": found["spec"]}
-
-
-@pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["client-side owner", "server-side owner"])
-def test_taking_our_fields_out_leaves_what_the_owner_wrote(server: ApiServer, options: tuple[str, ...]) -> None:
-    """gitops.md: an apply that names only the object gives everything back."""
-    server.send("DELETE", DEPLOYMENT)
-    applied = server.kubectl("apply", *options, "-f", "-", stdin=json.dumps(OWNERS_MANIFEST))
-    assert applied.returncode == 0, applied.stderr
-    before = what_is_asked(server)
-    apply = ("PATCH", f"{DEPLOYMENT}?fieldManager=metainfer")
-    assert server.send(*apply, OURS, "application/apply-patch+yaml")[0] == 200
-    assert what_is_asked(server) != before
-    block = read_block("gitops.md", "sh", "kubectl proxy")
-    (body,) = re.findall(r"--data '(.*)'", block)
-    assert "/deployments/NAME?fieldManager=metainfer" in block
-    assert "Content-Type: application/apply-patch+yaml" in block
-    assert server.send(*apply, json.loads(body.replace("NAME", "srv")), "application/apply-patch+yaml")[0] == 200
-    assert what_is_asked(server) == before
+def test_the_commands_for_restoring_are_ones_that_exist() -> None:
+    """gitops.md: every option that it names is one of ``metainfer restore``."""
+    said = subprocess.run(
+        [sys.executable, "-m", "metainfer.cli", "restore", "--help"], capture_output=True, text=True, check=True, env=os.environ | PATHS
+    ).stdout
+    lines = [line for line in (DOCS / "gitops.md").read_text().splitlines() if "metainfer restore" in line]
+    named = {option for line in lines for option in re.findall(r"(--[a-z-]+)", line.split("metainfer restore", 1)[1])}
+    assert {"--namespace", "--name", "--all", "--dry-run"} <= named
+    assert [option for option in named if option not in said] == []
 
 
 LINK = re.compile(r"\]\(([^)#\s]+)?(#[^)\s]+)?\)")
