@@ -150,6 +150,7 @@ RULES = {
         make_adaptation(slo={"p99": "0h0us"}),
     ],
     "must be between 5s and 10m": [make_pool(probe={"duration": "4999ms"}), make_pool(probe={"duration": "10m1us"})],
+    "must be between 1m and 8760h": [make_adaptation(updatePolicy={"cooldown": "59s"}), make_adaptation(updatePolicy={"cooldown": "8760h1us"})],
     "must be between 1m and 1h": [make_adaptation(validation={"budget": "59s"}), make_adaptation(validation={"budget": "1h1s"})],
     "each key must be a label key such as example.com/name": [
         make_family(selector={"matchLabels": {"not a key": "x"}}),
