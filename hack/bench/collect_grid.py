@@ -77,8 +77,10 @@ def grid(card: Card, native: Mapping[str, tuple[Precision, ...]], deepest: int =
 
 
 def reference() -> ServingConfig:
-    """What runs beside every point: ONNX Runtime, fp32, one request at a time. It is the same on every card, so it also shows where a
-    runtime answers rubbish (OpenVINO does for some graphs without newer instructions)."""
+    """What runs beside every point: ONNX Runtime, fp32, one request at a time.
+
+    It is the same on every card, so it also shows where a runtime answers rubbish (OpenVINO does for some graphs without newer instructions).
+    """
     return _config(ORT, "fp32", 1, 1)
 
 

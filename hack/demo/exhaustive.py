@@ -208,7 +208,7 @@ def _row(line: dict[str, Any]) -> str:
         return f"{_title(line):22} {report['failure']['reason']}: {report['failure']['message'][:100]}"
     measured, accuracy = report["candidate"], report["accuracy"]
     return (
-        f"{_title(line):22} {_gain(line):5.2f}x  latency {report['latency_ratio_permille'] / 1000:5.2f} (±{report['latency_ratio_spread_permille'] / 20:4.1f} %)"
+        f"{_title(line):22} {_gain(line):5.2f}x  mean {report['latency_ratio_permille'] / 1000:5.2f} (±{report['latency_ratio_spread_permille'] / 20:4.1f} %)"
         f"  p50 {measured['p50_us'] / 1000:7.1f} ms  p99 {measured['p99_us'] / 1000:7.1f} ms  {measured['throughput_per_second']:7.1f}/s"
         f"  batch {measured['mean_batch']:4.2f}  diff {accuracy['difference_ppm'] / 1e4:8.4f} %  {report['peak_memory_bytes'] >> 20} MiB"
     )

@@ -181,7 +181,12 @@ def build_operator(settings: Settings, store: PatientStore) -> Operator:
     models = Registry(open_shipped_model())
     gatherer = RecallingGatherer(cluster, client, store, limits, models)
     reconciler = Reconciler(gatherer, store, writes, LearnedPredictor(models))
-    learner = Learner(StoredModels(store), models, lambda: [queue.add(Request("pool", "", pool.name)) for pool in cluster.pools()])
+
+    def look_at_pools() -> None:
+        for pool in cluster.pools():
+            queue.add(Request("pool", "", pool.name))
+
+    learner = Learner(StoredModels(store), models, look_at_pools)
     resync = Resync(client, intake, period_seconds=settings.resync_seconds)
     return Operator(settings, client, queue, resync, intake, reconciler, store, cluster, learner)
 

@@ -121,7 +121,8 @@ def _predict(work: Workload, stored: Precision, home: Home, factors: Floats, bat
 
 def _slowdowns(points: Sequence[CurvePoint], single: Mapping[int, float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Parallel callers, each point against the single caller at the same batch; without points: one after the other."""
-    found = _medians({(point.concurrency, point.mean_us / single[point.batch_size]) for point in points if point.concurrency > 1 and point.batch_size in single})
+    parallel = [point for point in points if point.concurrency > 1 and point.batch_size in single]
+    found = _medians({(point.concurrency, point.mean_us / single[point.batch_size]) for point in parallel})
     callers = (1, *sorted(found))
     slowdowns = [1.0]
     for index in range(1, len(callers)):

@@ -220,7 +220,9 @@ class RunStatus(ApiModel):
     started_at: Timestamp = Field(description="startedAt is when the run began; validation.budget counts from here.")
     step: Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"] = Field(description="step that is under way.")
     progress: str = Field(default="", max_length=256, description="progress in words, for example: validating 2 of 4, about 3 min left.")
-    refusal: JobRefusal | None = Field(default=None, description="refusal is set while the API server takes no Job of this run; the next try comes later each time.")
+    refusal: JobRefusal | None = Field(
+        default=None, description="refusal is set while the API server takes no Job of this run; the next try comes later each time."
+    )
     trigger: str = Field(default="", max_length=512, description="trigger says why the run was started.")
     inputs: tuple[InputStatus, ...] = Field(
         default=(), max_length=16, json_schema_extra=keyed_by("name"), description="inputs are the parts behind inputsHash, so that a change can be named."

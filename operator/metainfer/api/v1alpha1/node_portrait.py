@@ -44,7 +44,8 @@ class ProbeFailure(ApiModel):
     retryable: bool = Field(description="retryable says whether it is tried again by itself, later each time.")
     failed_at: Timestamp = Field(description="failedAt is when the last one failed.")
     circumstances: str = Field(
-        max_length=64, description="circumstances is a hash over cards, driver, probe image and pool: others are another try. Delete the portrait for one at once."
+        max_length=64,
+        description="circumstances is a hash over cards, driver, probe image and pool: others are another try. Delete the portrait for one at once.",
     )
 
 
