@@ -284,6 +284,25 @@ async def rolled_out(kube: KubeClient, namespace: str) -> Raw:
 
 
 @pytest.mark.usefixtures("_replica_sets")
+async def test_a_rollout_undo_leaves_no_record_but_ours_and_that_goes_too(kube: KubeClient, namespace: str, kubectl: Kubectl, sweep: Sweep) -> None:
+    """Nobody is recorded for taking fields away. We stay recorded for the container, which would fail its renaming by server-side apply."""
+    manifest = make_deployment(OCR, namespace)
+    manifest["spec"]["replicas"] = 0
+    kubectl.apply(manifest)
+    before = await rolled_out(kube, namespace)
+    await adapt(kube, namespace)
+    await rolled_out(kube, namespace)
+    kubectl.run("rollout", "undo", f"deployment/{OCR}", "-n", namespace)
+    undone = await rolled_out(kube, namespace)
+    managers = {item["manager"] for item in undone["metadata"]["managedFields"]}
+    assert (declared(undone), managers) == (declared(before), {"kubectl-client-side-apply", "kube-controller-manager", "metainfer"})
+    await kube.delete(ADAPTATION, OCR, namespace)
+    await sweep.look()
+    after = await kube.get(DEPLOYMENT, OCR, namespace)
+    assert (declared(after), owns_fields(after)) == (declared(before), False)
+
+
+@pytest.mark.usefixtures("_replica_sets")
 async def test_fields_that_a_rollout_undo_brought_back_are_named(kube: KubeClient, namespace: str, kubectl: Kubectl, sweep: Sweep) -> None:
     """Undone, our fields are gone without a record; undone once more, they come back as kubectl's."""
     manifest = make_deployment(OCR, namespace)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import yaml
 
 from metainfer.act.restore import Restored, preview_restored, restore_target
-from metainfer.decide.leaving import Claim, find_claim, is_marked, owns_fields
+from metainfer.decide.leaving import Claim, find_claim, is_marked
 from metainfer.decide.pre_image import read_pre_image
 from metainfer.kube.client import KubeClient, Selection
 from metainfer.kube.errors import ApiError, Conflict, NotFound
@@ -74,8 +74,7 @@ async def _find(client: KubeClient, wish: Wish) -> AsyncIterator[Raw]:
         return
     async for page in client.list_pages(DEPLOYMENT, Selection(wish.namespace)):
         for item in page.items:
-            target = project_target(item)
-            if is_marked(target) or owns_fields(target):
+            if is_marked(project_target(item)):
                 yield item
 
 

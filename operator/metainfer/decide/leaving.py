@@ -35,8 +35,12 @@ class LeavingSnapshot:
 
 
 def is_marked(target: TargetFacts) -> bool:
-    """Whether the Deployment carries our annotations, whoever owns them now."""
-    return PREIMAGE_ANNOTATION in target.annotations or DECISION_ANNOTATION in target.template.annotations
+    """Whether the Deployment carries our annotations, whoever owns them now, or anything of it is still recorded as ours.
+
+    ``kubectl rollout undo`` takes fields and annotations off and leaves us on record for the container that they were in: an owner on
+    server-side apply could not rename it.
+    """
+    return PREIMAGE_ANNOTATION in target.annotations or DECISION_ANNOTATION in target.template.annotations or owns_fields(target)
 
 
 def owns_fields(target: TargetFacts) -> bool:

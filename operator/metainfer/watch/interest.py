@@ -12,6 +12,7 @@ from typing import Any
 from metainfer.api.v1alpha1.common import DECISION_ANNOTATION, PREIMAGE_ANNOTATION
 from metainfer.decide.facts import Labels
 from metainfer.decide.names import PURPOSE_LABEL
+from metainfer.decide.ownership import is_ours, read_managed
 from metainfer.kube.kinds import DEPLOYMENT, POD, Kind
 from metainfer.observe.quantities import is_extended_resource
 from metainfer.watch.cache import Name
@@ -98,7 +99,8 @@ class Interest:
         if (metadata.get("namespace", ""), metadata["name"]) in self._targets:
             return True
         template = ((raw.get("spec") or {}).get("template") or {}).get("metadata") or {}
-        return PREIMAGE_ANNOTATION in (metadata.get("annotations") or ()) or DECISION_ANNOTATION in (template.get("annotations") or ())
+        marked = PREIMAGE_ANNOTATION in (metadata.get("annotations") or ()) or DECISION_ANNOTATION in (template.get("annotations") or ())
+        return marked or any(map(is_ours, read_managed(raw)))
 
     def wants_pod(self, raw: Raw) -> bool:
         """A pod of ours; or one that is not over, and belongs to a target or has or wants a card.

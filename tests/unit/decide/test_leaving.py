@@ -29,6 +29,11 @@ def make_marked(policy: str = "Restore", *, uid: str = "uid-1", ours: bool = Tru
     return make_target("ocr", template=template, annotations=annotations, managed=managed, raw=raw)
 
 
+def unmarked(target: TargetFacts) -> TargetFacts:
+    """After a rollout undo: the annotations are gone with the fields."""
+    return replace(target, annotations={}, template=replace(target.template, annotations={}))
+
+
 @pytest.mark.parametrize(
     ("target", "claims", "want_restored"),
     [
@@ -41,6 +46,8 @@ def make_marked(policy: str = "Restore", *, uid: str = "uid-1", ours: bool = Tru
         pytest.param(make_marked(ours=False), (), True, id="nothing is recorded as ours: looked at, and told"),
         pytest.param(replace(make_marked(), annotations={}), (Claim("uid-2", "ocr"),), False, id="pre-image lost, somebody claims it"),
         pytest.param(replace(make_marked(), annotations={}), (), True, id="pre-image lost, nobody claims it"),
+        pytest.param(unmarked(make_marked()), (), True, id="only the record of ownership is left"),
+        pytest.param(unmarked(make_marked(ours=False)), (), False, id="nothing is left"),
         pytest.param(replace(make_marked(), annotations={PREIMAGE_ANNOTATION: "{"}), (MINE,), False, id="pre-image broken, somebody claims it"),
     ],
 )

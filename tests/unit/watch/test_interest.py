@@ -76,9 +76,10 @@ def test_deployments_that_matter_are_kept() -> None:
     written = make_deployment("written", metadata={"annotations": {"metainfer.dev/pre-image": "{}"}})
     decided = make_deployment("decided")
     decided["spec"]["template"]["metadata"]["annotations"] = {"metainfer.dev/decision": "d1"}
-    watch = make_watch(modeladaptations=(make_adaptation(),), deployments=(make_deployment(), make_deployment("nobodys"), written, decided))
-    kept = [name for name in ("ocr", "nobodys", "written", "decided") if watch.cluster.deployment("apps", name) is not None]
-    assert kept == ["ocr", "written", "decided"]
+    recorded = make_deployment("recorded", metadata={"managedFields": [{"manager": "metainfer", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]})
+    watch = make_watch(modeladaptations=(make_adaptation(),), deployments=(make_deployment(), make_deployment("nobodys"), written, decided, recorded))
+    kept = [name for name in ("ocr", "nobodys", "written", "decided", "recorded") if watch.cluster.deployment("apps", name) is not None]
+    assert kept == ["ocr", "written", "decided", "recorded"]
 
 
 def test_a_target_that_was_dropped_before_it_was_named_is_asked_for() -> None:
