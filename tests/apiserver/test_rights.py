@@ -14,18 +14,23 @@ import pytest
 import yaml
 from tests.apiserver.api_server import find_binary
 from tests.apiserver.make_cluster import connect_limited, create_node, ensure_kinds, make, make_adaptation, make_deployment, make_pool
+from tests.apiserver.make_placed import place
 from tests.unit.act.make_actions import LIMITS, make_probe_job
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Actor
+from metainfer.act.release import owns_fields
 from metainfer.act.restore import restore_target
 from metainfer.api.v1alpha1.common import FAMILY_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
+from metainfer.decide.leaving import decide_leaving
+from metainfer.decide.orphans import decide_orphans
 from metainfer.decide.plan import Action, ApplyTarget, DeleteJob, DeletePortrait, EmitEvent, RecordDecision, WriteNodeLabels, WritePortrait
 from metainfer.kube.client import KubeClient
 from metainfer.kube.errors import Forbidden
 from metainfer.kube.kinds import ADAPTATION, CONFIG_MAP, DEPLOYMENT, EVENT, JOB, NODE, PERSISTENT_VOLUME_CLAIM, POD, POOL, Kind
 from metainfer.observe.gather import Gatherer
+from metainfer.observe.leftovers import LeftoverGatherer
 from metainfer.observe.projections import project_adaptation, project_pool
 from metainfer.store.patient import open_patiently
 from metainfer.watch.cluster import ClusterCache
@@ -129,6 +134,26 @@ async def test_every_read_is_within_the_charts_rights(kube: KubeClient, namespac
     with pytest.raises(Exception, match="x") as caught:
         await operator.pod_log(namespace, "x", "probe", tail_lines=1, limit_bytes=100)
     assert not isinstance(caught.value, Forbidden)
+
+
+async def test_leaving_is_within_the_charts_rights(kube: KubeClient, namespace: str, operator: KubeClient) -> None:
+    """Who claims a Deployment, what deleted pools left, and giving everything back."""
+    await ensure_kinds(kube)
+    await kube.create(DEPLOYMENT, make_deployment("ocr", namespace))
+    await create_node(kube, f"left-{namespace}", labels={FAMILY_LABEL: "gone"})
+    cache = ClusterCache()
+    cache.take(DEPLOYMENT, await place(kube, namespace, "ocr"))
+    cache.take(NODE, await kube.get(NODE, f"left-{namespace}"))
+    gatherer = LeftoverGatherer(cache, operator)
+    leaving, orphans = await gatherer.gather_leaving(namespace, "ocr"), await gatherer.gather_orphans()
+    assert leaving is not None
+    assert orphans is not None
+    actor = Actor(operator, Log(), LIMITS, lambda _raw: None)
+    involved = ObjectRef("apps/v1", "Deployment", "ocr", "uid", namespace)
+    outcomes = [*await actor.execute(decide_leaving(leaving), involved), *await actor.execute(decide_orphans(orphans)[""], involved)]
+    assert [outcome.failure for outcome in outcomes if outcome.failure is not None] == []
+    assert not owns_fields(await kube.get(DEPLOYMENT, "ocr", namespace))
+    await kube.delete(NODE, f"left-{namespace}")
 
 
 async def test_what_the_operator_must_not_do_is_refused(kube: KubeClient, namespace: str, operator: KubeClient) -> None:
