@@ -147,12 +147,62 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accept-left", action="store_true", help="exit with 0 also where fields are left")
 
 
+def run_evaluate(arguments: argparse.Namespace) -> int:
+    """``metainfer evaluate``."""
+    from metainfer.predict.learned.errors import TableUnreadable, Untrainable  # noqa: PLC0415
+    from metainfer.predict.public.report import POOLS, as_json, as_table, evaluate_shipped  # noqa: PLC0415
+
+    unknown = [name for name in arguments.pool if name not in POOLS]
+    if unknown:
+        print(f"metainfer: there is no pool {unknown[0]!r}, known are {', '.join(POOLS)}", file=sys.stderr)
+        return MISCONFIGURED
+    try:
+        figures = evaluate_shipped(arguments.pool or tuple(POOLS), arguments.tables, lambda text: print(text, file=sys.stderr))
+    except (TableUnreadable, Untrainable) as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    print(as_json(figures) if arguments.output == "json" else as_table(figures))
+    return 0
+
+
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer evaluate``."""
+    parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="known, unseen or serving; may be repeated (default: all three)")
+    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="tables of the same format (default: those that ship with the operator)")
+    parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
+
+
+def run_evaluate_adapter(arguments: argparse.Namespace) -> int:
+    """``metainfer evaluate-adapter``."""
+    from metainfer.predict.learned.errors import TableUnreadable  # noqa: PLC0415
+    from metainfer.predict.public.adapter import answer_workdir  # noqa: PLC0415
+
+    try:
+        print(f"metainfer: {answer_workdir(arguments.workdir)}", file=sys.stderr)
+    except (TableUnreadable, OSError) as error:
+        print(f"metainfer: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    return 0
+
+
+def add_evaluate_adapter_arguments(parser: argparse.ArgumentParser) -> None:
+    """``metainfer evaluate-adapter``."""
+    parser.add_argument("workdir", type=Path, metavar="WORKDIR", help="holds train.csv, hw.csv, models.csv, probes.csv, candidates.csv and groups.csv")
+
+
 COMMANDS = (
     Command("run", "run the operator in the cluster of KUBECONFIG, or of the pod it runs in; settings are METAINFER_* variables", run_operator),
     Command("samples", "export what was measured", run_samples, add_samples_arguments),
     Command("restore", "give the operator's fields on Deployments back, also while the operator is down", run_restore, add_restore_arguments),
     Command("train", "learn from tables of benchmarks", run_train, add_train_arguments),
     Command("predict", "rank candidates by portraits of model and cards", run_predict, add_predict_arguments),
+    Command("evaluate", "compare the predictor with simpler ones on measured public tables", run_evaluate, add_evaluate_arguments),
+    Command(
+        "evaluate-adapter",
+        "answer the evaluation contract: read the tables in WORKDIR, write predictions.csv",
+        run_evaluate_adapter,
+        add_evaluate_adapter_arguments,
+    ),
     Command("version", "print the version", print_version),
 )
 

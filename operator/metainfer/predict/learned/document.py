@@ -106,14 +106,14 @@ def _read_member(item: Mapping[str, Any], vocabulary: Vocabulary) -> Member:
     categories = tuple(map(str, item["categories"]))
     if not set(categories) <= set(IDENTITY):
         raise ValueError(f"categories {categories}, known are {IDENTITY}")
-    learner = _read_trees(item["trees"], len(categories)) if "trees" in item else _read_network(item["network"], categories, vocabulary)
+    learner = _read_trees(item["trees"], categories) if "trees" in item else _read_network(item["network"], categories, vocabulary)
     return Member(learner, categories, str(item["family"]))
 
 
-def _read_trees(text: str, categories: int) -> Trees:
-    booster = lightgbm.Booster(model_str=text)
-    if booster.num_feature() != len(NUMERIC) + categories:
-        raise ValueError(f"trees expect {booster.num_feature()} features, there are {len(NUMERIC) + categories}")
+def _read_trees(text: str, categories: tuple[str, ...]) -> Trees:
+    named = lightgbm.Booster(model_str=text).feature_name()
+    if named != [*NUMERIC, *categories]:
+        raise ValueError(f"trees expect the features {', '.join(named)}, which are not those of this operator")
     return Trees(text)
 
 

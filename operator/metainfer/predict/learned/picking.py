@@ -96,13 +96,12 @@ class Contest:
         return np.nan_to_num(np.maximum(gain, 0.0) * np.exp(self._log_chance()))
 
     def shortlist(self, count: int = 4) -> list[int]:
-        """Candidates whose best is best in expectation, first the single best. Without randomness: the draws are always the same."""
-        scores = self.scores
-        finalists = np.argsort(-scores, kind="stable")[:FINALISTS]
+        """Candidates whose best is best in expectation, first the one with the best score. Without randomness: the draws are always the same."""
+        finalists = np.argsort(-self.scores, kind="stable")[:FINALISTS]
         worth = self._draw_utilities(finalists)
-        chosen: list[int] = []
-        best = np.zeros(len(worth))
-        for _ in range(min(count, len(finalists))):
+        chosen = [0]
+        best = worth[:, 0]
+        while len(chosen) < min(count, len(finalists)):
             totals = np.maximum(worth, best[:, None]).mean(axis=0)
             totals[chosen] = -1.0
             # Where nothing adds anything any more, the order of scores decides: argmax takes the first.

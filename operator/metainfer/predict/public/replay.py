@@ -41,7 +41,7 @@ def find_next(everything: Field, standing: Standing) -> tuple[Pick | None, Float
     contest = everything.corrected(everything.contest(standing.group), standing.told)
     places = standing.places
     if not places:
-        return Pick(contest.shortlist(1)[0], np.inf), contest.scores
+        return Pick(int(np.argmax(contest.scores)), np.inf), contest.scores
     utilities = feasible_utilities(everything, standing.group, standing.group.members[places])
     return next_pick(contest, places, utilities), contest.scores
 

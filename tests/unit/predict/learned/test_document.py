@@ -56,7 +56,7 @@ def changed(text: str, path: tuple[str, ...], value: Any, *, sign: bool = True) 
         pytest.param(("content",), [1, 2], True, "Corrupted", id="content of another kind"),
         pytest.param(("content", "members", "global", "trees"), "tree\nversion=v4\nnonsense", True, "Corrupted", id="trees that are no trees"),
         pytest.param(("content", "members", "global", "trees"), "", True, "Corrupted", id="no trees"),
-        pytest.param(("content", "members", "global", "categories"), ["card", "runtime", "precision", "regime"], True, "Corrupted", id="other width of trees"),
+        pytest.param(("content", "members", "global", "categories"), ["card", "runtime"], True, "Corrupted", id="other features of trees"),
         pytest.param(("content", "members", "global", "categories"), ["nonsense"], True, "Corrupted", id="unknown category"),
         pytest.param(("content", "members", "network", "network", "biases"), [[0.0]], True, "Corrupted", id="layers that do not fit"),
         pytest.param(("content", "members", "network", "network", "scale"), [0.0], True, "Corrupted", id="scaling that does not fit"),
@@ -74,7 +74,7 @@ def test_a_document_that_does_not_fit_is_refused_with_a_reason(text: str, path: 
     assert refused.value.reason == want_reason
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=8), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner)))
 def test_anything_else_is_refused_too(document: object) -> None:
     """Whatever JSON a store returns, the answer is a typed refusal."""
@@ -82,7 +82,7 @@ def test_anything_else_is_refused_too(document: object) -> None:
         model_from_document(document)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(place=st.floats(0, 1, exclude_max=True), letter=st.characters(min_codepoint=32, max_codepoint=126))
 def test_a_flipped_letter_is_noticed(text: str, place: float, letter: str) -> None:
     """The checksum covers everything that is used."""
