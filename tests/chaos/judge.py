@@ -69,13 +69,22 @@ def judge(disturbed: Remains, undisturbed: Remains) -> Verdict:
 
 def find_lost(disturbed: Remains, undisturbed: Remains) -> Iterator[str]:
     """Differences of the final states, and what the store does not have."""
-    if not disturbed.settled:
-        yield "the run did not come to rest in time"
+    for words, remains in (("undisturbed", undisturbed), ("disturbed", disturbed)):
+        if not remains.settled:
+            yield f"the {words} run did not come to rest in time: {'; '.join(_waits(remains))}"
     have, want = describe(disturbed), describe(undisturbed)
     for name in want:
         yield from (f"{name}: {path} is {found!r}, undisturbed {wanted!r}" for path, found, wanted in _differences(have.get(name), want[name]))
     decided, recorded = _decided(disturbed), {key for key, _ in _decisions(disturbed)}
     yield from (f"decision {key} stands in a status but not in the store" for key in sorted(decided - recorded))
+
+
+def _waits(remains: Remains) -> Iterator[str]:
+    """What each adaptation says of itself."""
+    for raw in remains.objects["modeladaptations"]:
+        for item in raw["status"].get("conditions") or ():
+            if item["type"] == "Ready":
+                yield f"{raw['metadata']['name']} is {item['status']} {item['reason']}: {item['message']}"
 
 
 def describe(remains: Remains) -> Mapping[str, Any]:

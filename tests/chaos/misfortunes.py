@@ -28,6 +28,8 @@ class Misfortunes:
     _faults: list[Fault] = field(default_factory=list)
     _stroke: Fault | None = None
     _single: list[Fault] = field(default_factory=list)
+    _seen: int = 0
+    """Requests before the present process."""
 
     def __post_init__(self) -> None:
         self._strokes, self._faults = list(self.plan.strokes), list(self.plan.faults)
@@ -40,7 +42,8 @@ class Misfortunes:
         while self._strokes or self._is_armed(self._stroke):
             await asyncio.sleep(0.05)
             self._arm_faults()
-            if len(self._strokes) != left:
+            if len(self._strokes) != left or len(self.proxy.journal) == self._seen:
+                # A process that has not said anything yet is still starting, however long that takes here.
                 left, since = len(self._strokes), time.monotonic()
             elif time.monotonic() - since > STROKE_SECONDS:
                 since = time.monotonic()
@@ -50,6 +53,7 @@ class Misfortunes:
 
     def arm_next_stroke(self) -> None:
         """The operator runs (again): the next stroke may fall."""
+        self._seen = len(self.proxy.journal)
         if self._is_armed(self._stroke) or not self._strokes:
             return
         stroke = self._strokes.pop(0)

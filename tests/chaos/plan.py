@@ -40,7 +40,8 @@ class Stroke:
 
     def arm(self, spring: Callable[[Entry], None]) -> Fault:
         """As the proxy takes it."""
-        words = f"{self.sort} {self.words}, request {self.moment}"
+        fate = self.moment if self.sort != "frozen" else {"lost": "sent", "late": "sent", "done": "answered"}[self.moment]
+        words = f"{self.sort} {self.words}, request {fate}"
         when: Literal["before", "after"] = "after" if self.moment == "done" else "before"
         late = self.moment == "late" and self.sort == "killed"
         passes = late or self.sort == "frozen"

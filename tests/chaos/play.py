@@ -23,7 +23,7 @@ from tests.chaos.plan import Plan
 from tests.chaos.world import TARGETS, World
 
 from metainfer.kube.client import KubeClient
-from metainfer.kube.kinds import ADAPTATION, CONFIG_MAP, DEPLOYMENT, JOB, NAMESPACE, NODE, POD, POOL, PORTRAIT, Kind
+from metainfer.kube.kinds import ADAPTATION, CONFIG_MAP, DEPLOYMENT, JOB, NAMESPACE, NODE, PERSISTENT_VOLUME_CLAIM, POD, POOL, PORTRAIT, Kind
 
 Raw = dict[str, Any]
 CHUNK = 3
@@ -141,6 +141,7 @@ async def _create_world(kube: KubeClient, world: World, logs: KubeletLogs) -> No
         await kube.patch_merge(NODE, name, None, {"status": {**kubelet, "allocatable": cards, "capacity": cards}}, subresource="status")
         await kube.patch_merge(NODE, name, None, {"spec": {"taints": None}})
     await kube.create(CONFIG_MAP, world.make_config_map())
+    await kube.create(PERSISTENT_VOLUME_CLAIM, world.make_claim())
     for name in TARGETS:
         await kube.create(DEPLOYMENT, world.make_target(name))
     await kube.create(POOL, world.make_pool())

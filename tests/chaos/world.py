@@ -5,6 +5,7 @@ One configuration of each target is clearly the best, so that every sound order 
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from tests.apiserver.make_cluster import CARD, make, make_adaptation, make_deplo
 from tests.unit.decide.make_runs import make_profile, make_report
 
 from metainfer.decide.facts import Candidate
-from metainfer.kube.kinds import CONFIG_MAP
+from metainfer.kube.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM
 from metainfer_probe.contract import (
     BenchReport,
     CurvePoint,
@@ -92,6 +93,11 @@ class World:
         """Declares one of our settings: a read of it that fails must not look like a change of it."""
         return make(CONFIG_MAP, "site", self.namespace, data={"METAINFER_CONCURRENCY": "1"})
 
+    def make_claim(self) -> Raw:
+        """Where the models are; nobody mounts it here."""
+        spec = {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        return make(PERSISTENT_VOLUME_CLAIM, "models", self.namespace, spec=spec)
+
     def make_adaptation(self, name: str) -> Raw:
         """Four candidates, all of which may be measured."""
         adaptation = make_adaptation(name, self.namespace, target=name)
@@ -143,7 +149,7 @@ class World:
     def profile(self, target: str) -> ProfileReport:
         """A model that both runtimes run completely. Its curves promise what benchmarks find: whatever is measured first, the best is measured."""
         providers = tuple(self._provider_profile(target, family, provider) for family, provider in FAMILIES.values())
-        return make_profile(digest="ab" * 32, micro=_micro(), detail={"model": target}).model_copy(update={"providers": providers})
+        return make_profile(digest=digest_of(target), micro=_micro(), detail={"model": target}).model_copy(update={"providers": providers})
 
     def _provider_profile(self, target: str, family: str, provider: str) -> ProviderProfile:
         # Four clients wait for each other where requests are single, and for one execution where four are joined.
@@ -155,8 +161,13 @@ class World:
     def bench(self, target: str, candidate: Candidate) -> BenchReport:
         """One candidate against its family's single requests."""
         p50_us = self.p50_us(target, candidate.family, candidate.config.batch_size)
-        report = make_report(candidate, p50_us, reference_us=self.p50_us(target, candidate.family, 1), micro=_micro(), digest="ab" * 32)
+        report = make_report(candidate, p50_us, reference_us=self.p50_us(target, candidate.family, 1), micro=_micro(), digest=digest_of(target))
         return report.model_copy(update={"detail": {"model": target}})
+
+
+def digest_of(target: str) -> str:
+    """Each target has a model of its own: what was measured of one says nothing about another."""
+    return hashlib.sha256(target.encode()).hexdigest()
 
 
 def _micro() -> MicroProbe:
