@@ -30,6 +30,8 @@ SPEC_GEMM_SHARE, SPEC_MEDIUM_SHARE, SPEC_ATTENTION_SHARE, SPEC_BANDWIDTH_SHARE =
 SPEC_FLOOR_US = 3.0
 SHARPNESS = 3.0
 """p of the norm between arithmetic and traffic: with p = 3, a kernel at the ridge takes 1.26 times either."""
+LARGE_OVER_MEDIUM = 16.0
+"""From 256 to 4096 rows."""
 _LEAST_NET_SHARE = 0.3
 """Of a probe's time that is work: a tiny GEMM slower than a large one is a floor of another kind, not a negative time."""
 
@@ -100,13 +102,15 @@ def _rates(times_us: Floats, precision: str, plain_floor_us: float) -> list[floa
     floor = float(times_us[:4].min())
     net = [max(time - floor, _LEAST_NET_SHARE * time) for time in (gemv, m32, m256, big)]
     bandwidth = 8192.0**2 * width / net[1]
+    medium = 2.0 * 256 * 4096.0**2 / _without(net[2], (4096.0**2 * width + 2 * 256 * 4096 * 2) / bandwidth)
     return [
         floor,
         plain_floor_us,
-        8192.0**2 * width / net[0],
+        # One row is never slower than 32, and a rate never grows faster than the rows: noise and odd kernels must not make more work look faster.
+        max(bandwidth, 8192.0**2 * width / net[0]),
         bandwidth,
-        2.0 * 256 * 4096.0**2 / _without(net[2], (4096.0**2 * width + 2 * 256 * 4096 * 2) / bandwidth),
-        2.0 * 8192.0**3 / net[3],
+        medium,
+        min(2.0 * 8192.0**3 / net[3], LARGE_OVER_MEDIUM * medium),
         2.0 * 32 * 2048 * 8 * 128 * 2 / decode,
         2.0 * 4 * 32 * 128 * 2048.0**2 / prefill,
     ]

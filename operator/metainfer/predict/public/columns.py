@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ TEXT = frozenset({"row_id", "group_id", "model", "card", "cards", "backend", "ba
 """Columns that stay text even when every cell looks like a number."""
 
 
-def read_columns(path: Path, required: Iterable[str] = ()) -> Columns:
-    """A CSV file, gzipped or not. Raises TableUnreadable for a missing file or column, a ragged line, or a cell that is not a number."""
+def read_columns(path: Path, required: Collection[str] = ()) -> Columns:
+    """A CSV file, gzipped or not. Raises TableUnreadable for a missing file or column, a ragged line, or a word in a required column of numbers."""
     try:
         with gzip.open(path, "rt", newline="", encoding="utf-8") if path.suffix == ".gz" else path.open(newline="", encoding="utf-8") as stream:
             lines = list(csv.reader(stream))
@@ -37,7 +37,7 @@ def read_columns(path: Path, required: Iterable[str] = ()) -> Columns:
         if len(line) != len(header):
             raise TableUnreadable(f"{path.name} line {number} has {len(line)} cells, the header {len(header)}")
     cells = zip(*body, strict=True) if body else ((),) * len(header)
-    return {name: _parse(path, name, values) for name, values in zip(header, cells, strict=True)}
+    return {name: _parse(path, name, values, needed=name in required) for name, values in zip(header, cells, strict=True)}
 
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | Column]) -> None:
@@ -67,12 +67,15 @@ def lookup(table: Columns, key: str, wanted: Column, *, what: str) -> npt.NDArra
     return np.array([places[name] for name in names.tolist()], dtype=np.intp)[inverse]
 
 
-def _parse(path: Path, name: str, values: Sequence[str]) -> Column:
+def _parse(path: Path, name: str, values: Sequence[str], *, needed: bool) -> Column:
+    """Text stays text; a column that nobody needs may hold anything."""
     if name in TEXT:
         return np.array(values, dtype=np.str_)
     try:
         return np.array([float(value) if value else np.nan for value in values], dtype=np.float64)
     except ValueError as error:
+        if not needed:
+            return np.array(values, dtype=np.str_)
         raise TableUnreadable(f"{path.name}, column {name}: {error}") from error
 
 
