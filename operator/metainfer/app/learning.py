@@ -128,10 +128,13 @@ class Learner:
             self._changed()
 
 
-async def train_in_process(material: Material, known_until: datetime | None, *, timeout_seconds: float = TRAIN_SECONDS) -> ModelRecord:
-    """Run ``metainfer train`` in a child. Raises TrainingFailed."""
+async def train_in_process(
+    material: Material, known_until: datetime | None, *, timeout_seconds: float = TRAIN_SECONDS, with_shipped: bool = True
+) -> ModelRecord:
+    """Run ``metainfer train`` in a child, on these samples and those that came with the operator. Raises TrainingFailed."""
     told = await asyncio.to_thread(lambda: "\n".join(write_lines(material)).encode())
-    arguments = ["train", "--background", "--samples", "-", *(["--known-until", known_until.isoformat()] if known_until else [])]
+    arguments = ["train", "--background", "--samples", "-", *([] if with_shipped else ["--no-shipped"])]
+    arguments += ["--known-until", known_until.isoformat()] if known_until else []
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -56,6 +56,11 @@ async def record(store: PatientStore, material: Material) -> None:
         await reconciler.reconcile(request, NOON)
 
 
+async def train_alone(material: Material, known_until: datetime | None) -> ModelRecord:
+    """The real process, without what ships with the operator: figures here are of the made-up fleet."""
+    return await train_in_process(material, known_until, with_shipped=False)
+
+
 @dataclass
 class Parts:
     """A learner with its registry; ``changes`` counts how often another model began to answer."""
@@ -65,7 +70,8 @@ class Parts:
     changes: list[int | None] = field(default_factory=list)
 
     def learner(self, **fields: object) -> Learner:
-        return Learner(StoredModels(self.store), self.registry, lambda: self.changes.append(self.registry.state.version), **fields)  # type: ignore[arg-type]
+        known = {"train": train_alone} | fields
+        return Learner(StoredModels(self.store), self.registry, lambda: self.changes.append(self.registry.state.version), **known)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -164,7 +170,7 @@ async def test_a_damaged_model_is_made_anew_and_the_base_answers_meanwhile(train
         learned = find_condition(status.conditions, "PredictorLearned")
         assert learned is not None
         assert (learned.status, learned.reason) == ("False", "ModelCorrupted")
-        return await train_in_process(material, known_until)
+        return await train_alone(material, known_until)
 
     made = await parts.learner(train=train).learn(LATER)
     assert made is not None
@@ -197,7 +203,7 @@ async def test_training_that_fails_is_not_tried_again_before_there_is_more(store
 async def test_the_process_says_why_there_is_no_model(store: PatientStore) -> None:
     """Its refusal arrives with reason and message."""
     with pytest.raises(TrainingFailed, match="at least 4 are needed") as failed:
-        await train_in_process(Material(), None)
+        await train_alone(Material(), None)
     assert failed.value.reason == "TooFewModels"
 
 
