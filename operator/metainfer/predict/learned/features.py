@@ -99,7 +99,7 @@ def numeric_features(rows: Rows) -> Floats:
             axis=1,
         ),
     ]
-    return np.nan_to_num(np.concatenate(columns, axis=1), nan=0.0, posinf=LOG_LIMIT, neginf=-LOG_LIMIT)
+    return np.asarray(np.nan_to_num(np.concatenate(columns, axis=1), nan=0.0, posinf=LOG_LIMIT, neginf=-LOG_LIMIT), dtype=np.float64)
 
 
 def _log(values: Floats) -> Floats:

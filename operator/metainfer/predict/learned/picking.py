@@ -93,7 +93,7 @@ class Contest:
         ahead = np.minimum(mean - best_log_utility, 50.0)
         # Of a log-normal X: E[max(0, X - 1)] = E[X] P(Z < d + sigma) - P(Z < d).
         gain = np.exp(ahead + sigma**2 / 2) * ndtr(ahead / sigma + sigma) - ndtr(ahead / sigma)
-        return np.nan_to_num(np.maximum(gain, 0.0) * np.exp(self._log_chance()))
+        return np.asarray(np.nan_to_num(np.maximum(gain, 0.0) * np.exp(self._log_chance())), dtype=np.float64)
 
     def shortlist(self, count: int = 4) -> list[int]:
         """Candidates whose best is best in expectation, first the one with the best score. Without randomness: the draws are always the same."""

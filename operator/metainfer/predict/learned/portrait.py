@@ -34,7 +34,7 @@ def portrait_points(rows: Rows) -> Floats:
     """[rows, dimensions]: share of each class in the arithmetic per sample and in the weights, launches and arithmetic in powers of ten."""
     macs, weights = rows["macs"], rows["weight_bytes"]
     columns = [PRESENCE * _shares(weights), PRESENCE * _shares(macs), np.log10(1 + rows["launches"])[:, None]]
-    return np.nan_to_num(np.concatenate(columns, axis=1), nan=0.0, posinf=10.0, neginf=-10.0)
+    return np.asarray(np.nan_to_num(np.concatenate(columns, axis=1), nan=0.0, posinf=10.0, neginf=-10.0), dtype=np.float64)
 
 
 def build_portraits(rows: Rows) -> Portraits:
@@ -50,4 +50,4 @@ def build_portraits(rows: Rows) -> Portraits:
 def _shares(values: Floats) -> Floats:
     values = np.maximum(np.nan_to_num(values), 0.0)
     total = values.sum(axis=1, keepdims=True)
-    return np.divide(values, total, out=np.zeros_like(values), where=total > 0)
+    return np.asarray(np.divide(values, total, out=np.zeros_like(values), where=total > 0), dtype=np.float64)

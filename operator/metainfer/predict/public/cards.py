@@ -22,6 +22,8 @@ SCALE_BITS: Mapping[str, float] = {"nvfp4": 0.5, "fp4": 0.5, "int4_wo": 0.125}
 """Scales that are stored beside them: one byte per 16 values, two bytes per 128."""
 MATH: Mapping[str, str] = {"fp8": "fp8_tflops", "fp8_block": "fp8_tflops", "nvfp4": "fp4_tflops", "fp4": "fp4_tflops", "int8_sq": "int8_tops"}
 """Column of the spec sheet; the others, weight-only ones among them, compute in bf16."""
+Key = tuple[str, str, str]
+"""Card, backend, precision."""
 RELATED: Mapping[str, str] = {"fp4": "nvfp4"}
 """The same format under another name."""
 
@@ -69,18 +71,19 @@ def find_card_peaks(keys: Columns, hardware: Columns, probes: Columns | None) ->
     triples = np.char.add(np.char.add(np.char.add(keys["card"], "\t"), np.char.add(keys["backend"], "\t")), keys["precision"])
     names, inverse = np.unique(triples, return_inverse=True)
     known = {} if probes is None else _index_probes(probes)
-    found = np.array([_peaks_of(*name.split("\t"), hardware, known) for name in names.tolist()])
+    found = np.array([_peaks_of((card, backend, precision), hardware, known) for card, backend, precision in (name.split("\t") for name in names.tolist())])
     return CardPeaks(*found[inverse].T) if len(names) else CardPeaks(*np.zeros((len(fields(CardPeaks)), 0)))
 
 
-def _index_probes(probes: Columns) -> dict[tuple[str, str, str], Floats]:
+def _index_probes(probes: Columns) -> dict[Key, Floats]:
     shapes = ("tiny", "gemv", "m32", "m256", "gemm", "dec_attn", "ctx_attn")
     times = np.stack([probes[f"probe_{shape}_ms"] * 1000.0 for shape in shapes], axis=1) if length(probes) else np.zeros((0, len(shapes)))
     keys = zip(probes["card"].tolist(), probes["backend"].tolist(), probes["precision"].tolist(), strict=True)
     return {key: row for key, row in zip(keys, times, strict=True) if np.all(np.isfinite(row) & (row > 0))}
 
 
-def _peaks_of(card: str, backend: str, precision: str, hardware: Columns, probes: Mapping[tuple[str, str, str], Floats]) -> list[float]:
+def _peaks_of(wanted: Key, hardware: Columns, probes: Mapping[Key, Floats]) -> list[float]:
+    card, backend, precision = wanted
     named = RELATED.get(precision, precision)
     candidates = [key for key in sorted(probes) if key[0] == card]
     plain = min((float(probes[key].min()) for key in candidates), default=SPEC_FLOOR_US)

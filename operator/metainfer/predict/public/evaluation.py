@@ -123,7 +123,7 @@ def collapse_repeats(table: Columns, task: Task) -> Columns:
         places.setdefault(key, []).append(index)
     first = np.array([rows[0] for rows in places.values()], dtype=np.intp)
     medians = {name: np.array([float(np.median(table[name][rows])) for rows in places.values()]) for name in task.latency_columns}
-    return take(table, first) | medians
+    return {**take(table, first), **medians}
 
 
 def _model_folds(table: Columns, folds: int) -> list[Column]:
