@@ -37,6 +37,7 @@ RESTORE_QUIET_SECONDS = 3600.0
 """What stays true of a Deployment that could not be given back is said once an hour: as long as Events are kept."""
 API_VERSION = f"{GROUP}/{VERSION}"
 
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to look at."""
@@ -65,7 +66,6 @@ class Gathers(Protocol):
 
     async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:
         """An adaptation's snapshot; None when it is gone."""
-
 
     async def gather_leaving(self, namespace: str, name: str) -> LeavingSnapshot | None:
         """A Deployment that we wrote to and who claims it; None when there is nothing to do about it."""
@@ -261,5 +261,3 @@ def _tell_restoring(outcome: Outcome) -> EmitEvent | None:
 
 def _starts_jobs(actions: Sequence[Action]) -> bool:
     return any(isinstance(action, CreateJob) for action in actions)
-
-

@@ -165,12 +165,12 @@ def allowed(server: ApiServer) -> dict[str, set[str]]:
 def wait_for_answers(server: ApiServer, names: set[str]) -> dict[str, bool]:
     deadline = time.monotonic() + PATIENCE_SECONDS
     answers: dict[str, bool] = {}
-    while set(answers) < names and time.monotonic() < deadline:
+    while not names <= set(answers) and time.monotonic() < deadline:
         time.sleep(0.2)
         _, listed = server.send("GET", "/api/v1/namespaces/default/pods")
         found = {pod["metadata"]["name"]: scheduled(pod) for pod in listed["items"]}
         answers = {name: answer for name, answer in found.items() if answer is not None}
-    assert set(answers) == names, "the scheduler did not look at every pod"
+    assert names <= set(answers), "the scheduler did not look at every pod"
     return answers
 
 

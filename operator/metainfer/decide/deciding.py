@@ -18,6 +18,7 @@ from metainfer.decide.estimation import Estimate
 from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.inputs import decision_id
 from metainfer.decide.plan import AdaptationPlan, EmitEvent, RecordDecision
+from metainfer.decide.quality import judge_predictions
 from metainfer.decide.scene import Scene
 from metainfer.decide.validating import build_situation
 from metainfer.decide.validation import Situation
@@ -103,7 +104,8 @@ def _recommend(draft: Draft, selected: Candidate, decision: Decision, situation:
         took=format_duration_us(_age_seconds(run, draft.now) * 1e6),
     )
     draft.put(recommendation=recommendation)
-    draft.act(RecordDecision(recommendation.decision_id, run.id, draft.now, _document(draft, situation, decision)))
+    quality = judge_predictions(situation, selected, "SloInfeasible" if decision.infeasible else "Decided")
+    draft.act(RecordDecision(recommendation.decision_id, run.id, draft.now, _document(draft, situation, decision), quality))
     _explain(draft, recommendation, decision, decision.verdicts[selected].message)
 
 
