@@ -14,7 +14,7 @@ from typing import Final
 
 from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1.common import FIELD_MANAGER
-from metainfer.api.v1alpha1.model_adaptation import ApplyRefusal, ModelAdaptationStatus, Placement, RemovalStatus
+from metainfer.api.v1alpha1.model_adaptation import ApplyRefusal, ModelAdaptationStatus, RemovalStatus
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.deciding import is_kept
 from metainfer.decide.draft import Draft
@@ -30,6 +30,8 @@ REPLACERS: Final = {"argocd": 2}
 """Managers that put a whole object in place of the old one at every sync (Argo CD with Replace=true), and their own limit."""
 REMOVAL_WINDOW: Final = timedelta(days=1)
 """Removals further apart than this are not one fight."""
+JUST_NOW: Final = timedelta(minutes=10)
+"""An older record is of another write: passes follow the Deployment's events within seconds, and lists within minutes."""
 ROLLED_BACK: Final = "RolledBack"
 APPLY_REFUSED: Final = "ApplyRefused"
 REFUSED_RETRY_BASE: Final = timedelta(minutes=1)
@@ -47,8 +49,9 @@ class Loss:
     paths: tuple[str, ...]
     """Empty = all of it."""
     manager: str
-    """Who is recorded for the last write since; empty = nobody, because taking fields away leaves no record."""
-    by_hand: bool
+    """Who is recorded for a write just now; empty = nobody, because taking fields away leaves no record."""
+    recreated: bool = False
+    """The Deployment itself was made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +128,27 @@ def _find_loss(draft: Draft, scene: Scene, plan: PlacementPlan) -> Loss | None:
     target, placement, recommendation = scene.target, draft.status.placement, draft.status.recommendation
     if placement is None or recommendation is None:
         return None
-    newer = [item for item in target.managed if _is_newer(item, placement)]
-    last = max(newer, key=lambda item: item.time, default=None)
-    manager = next((item.manager for item in target.managed if item.manager in REPLACERS), last.manager if last is not None else "")
+    manager = _find_taker(target.managed, max(placement.applied_at, format_time(draft.now - JUST_NOW)))
     if not is_same_target(placement, target):
         recreated = target.created_at is not None and target.created_at > parse_time(placement.applied_at)
-        return Loss((), manager, by_hand=False) if recreated else None
+        return Loss((), manager, recreated=True) if recreated else None
     if is_removed(draft):
-        applied = placement.decision_id == recommendation.decision_id or is_kept(draft)
-        return Loss((), manager, by_hand=manager in ("", *HANDS)) if applied else None
+        return Loss((), manager) if placement.decision_id == recommendation.decision_id or is_kept(draft) else None
     missing = find_missing(scene, plan) if placement.decision_id == recommendation.decision_id else ()
-    return Loss(missing, manager, by_hand=manager in HANDS) if missing else None
+    return Loss(missing, manager) if missing else None
 
 
-def _is_newer(item: ManagedFields, placement: Placement) -> bool:
-    return item.manager != FIELD_MANAGER and not item.subresource and item.time >= placement.applied_at
+def _find_taker(managed: Sequence[ManagedFields], since: str) -> str:
+    """The manager that replaces whole objects, if there is one, else the last that is recorded since then."""
+    replacer = next((item.manager for item in managed if item.manager in REPLACERS), None)
+    newer = [item for item in managed if item.manager != FIELD_MANAGER and not item.subresource and item.time >= since]
+    last = max(newer, key=lambda item: item.time, default=None)
+    return replacer or (last.manager if last is not None else "")
+
+
+def _is_by_hand(removal: RemovalStatus, loss: Loss) -> bool:
+    """A removal of everything that nobody is recorded for is a human's; of a part, an owner's that dropped a block."""
+    return not loss.recreated and (removal.manager in HANDS or (not removal.manager and not loss.paths))
 
 
 def _count(draft: Draft, before: RemovalStatus | None, loss: Loss) -> RemovalStatus:
@@ -156,7 +165,7 @@ def _judge(draft: Draft, removal: RemovalStatus, loss: Loss) -> Veto | None:
     if removal.count >= REPLACERS.get(removal.manager, REMOVALS_LIMIT):
         hint = "Argo CD replaces the whole object (Replace=true): take that option out" if removal.manager in REPLACERS else "find out who does that"
         return Veto(PLACEMENT_REMOVED, f"{what}, {removal.count} times: nothing is written any more. {hint}, then change the adaptation to apply again")
-    if not loss.by_hand:
+    if not _is_by_hand(removal, loss):
         return None
     until = parse_time(removal.noticed_at) + parse_duration(draft.snapshot.adaptation.spec.update_policy.cooldown)
     if draft.now >= until:

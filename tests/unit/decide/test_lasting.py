@@ -129,6 +129,17 @@ def test_a_rollout_undo_is_respected_for_the_cooldown(manager: str | None, want_
     assert (world.applies, world.condition("Ready")) == (2, ("True", "Applied"))
 
 
+def test_a_deploy_of_yesterday_does_not_hide_a_rollback_of_today() -> None:
+    """Its record is still the newest one, because the rollback left none."""
+    world = make_applied()
+    record = replace(make_managed(*CHART, manager="helm", operation="Update"), time=format_time(world.now))
+    world.now += timedelta(days=1)
+    wipe(world)
+    world.snapshot = replace(world.snapshot, target=replace(target_of(world), managed=(record,)))
+    world.turn()
+    assert (world.applies, world.condition("FieldContested")) == (1, ("True", "RolledBack"))
+
+
 def test_the_same_removal_counts_once_however_often_it_is_looked_at() -> None:
     """Killed between claim and write, or overtaken by somebody's write, the next pass finds the same removal, not a second one."""
     world = make_applied()
