@@ -123,7 +123,7 @@ def test_what_somebody_took_off_the_deployment_is_not_put_back_against_them() ->
     assert target is not None
     world.snapshot = replace(world.snapshot, target=replace(target, template=replace(target.template, annotations={})))
     world.turn()
-    assert world.condition("FieldContested") == ("True", "PlacementRemoved")
+    assert world.condition("FieldContested") == ("True", "RolledBack")
     assert world.applies == 1
 
 
