@@ -5,6 +5,7 @@ What the API server itself does (quotas, admission policies, rights) is real.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -46,8 +47,8 @@ pytestmark = pytest.mark.apiserver
 Raw = dict[str, Any]
 POLICY = Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False)
 BINDING = Kind("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False)
-POLICY_ATTEMPTS = 100
-"""A policy is in force a moment after it was created."""
+POLICY_ATTEMPTS = 300
+"""A policy is in force some seconds after it was created; ten attempts a second."""
 WITHOUT_JOBS: list[Raw] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "patch"]}]
 
 
@@ -135,6 +136,7 @@ async def deny_by_policy(kube: KubeClient, namespace: str) -> None:
             await kube.create(JOB, job | {"metadata": {"name": f"early-{number}", "namespace": namespace}})
         except ApiError:
             return
+        await asyncio.sleep(0.1)
     raise AssertionError("the policy does not come into force")
 
 
