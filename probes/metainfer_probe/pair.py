@@ -32,7 +32,9 @@ GENERATED_REQUESTS = 8
 WARM_UP_SECONDS = 0.5
 FIRST_PASS_SHARE = 0.15
 """Of the time left: the first pass over the requests ends there, however many there are."""
-FALLBACK_PROVIDER = "CPUExecutionProvider"
+TRUTH_PROVIDER = "CPUExecutionProvider"
+"""Whose fp32 answers are held to be right. Not the candidate's own runtime: some compute nonsense in fp32 on some processors (OpenVINO without
+newer instructions: a speech model answered something else, twenty times faster), and a runtime beside itself shows no difference."""
 _SILENCE = ProbeError("NoAnswers", "no request was answered")
 
 
@@ -163,24 +165,26 @@ def _open_side(call: PairCall, role: str, inputs: Inputs, stack: ExitStack) -> S
 
 
 def _assess(call: PairCall, candidate: Side, reference: Side, inputs: Inputs) -> Assessment:
-    """Against the reference where that is fp32, else against an fp32 session of the CPU provider (or the candidate's)."""
+    """Against fp32 on ONNX Runtime's CPU provider: the reference where it is that, else a session of its own."""
     config = candidate.config
     requests = Requests(call.model, inputs, config.batch_size if joins_requests(config) else 1)
     with ExitStack() as stack:
         truth = reference.session
-        if reference.config.precision != "fp32":
-            truth = _open_fp32(call, config)
+        if (reference.config.execution_provider, reference.config.precision) != (TRUTH_PROVIDER, "fp32"):
+            truth = _open_truth(call, config)
             stack.callback(truth.close)
         return assess_answers(truth, candidate.session, requests, call.left_seconds())
 
 
-def _open_fp32(call: PairCall, config: ServingConfig) -> Session:
+def _open_truth(call: PairCall, config: ServingConfig) -> Session:
+    """On the candidate's own runtime only where the CPU provider cannot read the model."""
+
     def open_on(provider: str) -> Session:
         plain = ServingConfig(execution_provider=provider)
         return open_serving_session(call.model.path, plain, calibration=None, workdir=call.workdir, threads=call.request.threads)
 
     try:
-        return open_on(FALLBACK_PROVIDER)
+        return open_on(TRUTH_PROVIDER)
     except ProbeError:
         return open_on(config.execution_provider)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.data import models
 
 from metainfer_probe import pair
-from metainfer_probe.backends.base import ProbeError
+from metainfer_probe.backends.base import Feeds, ProbeError, Session
 from metainfer_probe.bench import bench_candidate
 from metainfer_probe.contract import Accuracy, BenchReport, BenchRequest, Measured, MicroProbe, ModelSource, Precision, ServingConfig, decode_line, encode_line
 from metainfer_probe.isolate import send_partial
@@ -107,6 +107,33 @@ def test_a_candidate_is_measured_beside_its_reference(tmp_path: Path) -> None:
     assert report.peak_memory_bytes > 20 << 20
     assert decode_line(encode_line(report)) == report
     assert "detail" not in fit_summary(report)
+
+
+class Wrong:
+    """A session whose every answer is off by one."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def run(self, feeds: Feeds) -> list[object]:
+        return [np.asarray(output) + 1 for output in self._session.run(feeds)]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._session, name)
+
+
+def test_a_runtime_that_is_wrong_in_fp32_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidate and reference on the same runtime agree with each other; both are compared with ONNX Runtime's fp32."""
+    honest = pair.open_serving_session
+
+    def open_session(path: Path, asked: ServingConfig, **more: object) -> object:
+        session = honest(path, asked, **more)  # type: ignore[arg-type]
+        return Wrong(session) if asked.execution_provider == OPENVINO else session
+
+    monkeypatch.setattr(pair, "open_serving_session", open_session)
+    report = measure(models.dense(tmp_path), config(OPENVINO, concurrency=2), reference=config(OPENVINO))
+    assert report.accuracy is not None
+    assert report.accuracy.difference_ppm > 100_000
 
 
 def test_a_model_that_is_not_there_is_a_report(tmp_path: Path) -> None:
