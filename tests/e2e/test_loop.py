@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from infer_requests import difference, infer_request, outputs_of
-from lab import IMAGES, Lab, condition, fill, wait_until
+from lab import IMAGES, SYSTEM_NAMESPACE, Lab, condition, fill, wait_until
 from tests.e2e.objects import make_adaptation, make_target, write_wide_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -70,25 +70,35 @@ def operator_process() -> int:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if any(word.endswith("/metainfer") for word in words[:2]) and "run" in words:
+            if "/opt/venv/bin/metainfer" in words[:2] and "run" in words:  # the image's path: other tests start operators of their own
                 return int(entry.name)
     pytest.fail("the operator's process was not found on this host")
 
 
 def test_a_killed_operator_loses_nothing_and_does_nothing_twice(lab: Lab, namespace: str, settled: Settled) -> None:
-    """SIGKILL in the middle of validation: the run goes on under its id, no candidate is measured twice, one rollout."""
+    """SIGKILL while it profiles, validates, rolls out, and once all is done: one run, no candidate measured twice, at most one rollout."""
     start(lab, namespace, make_target("killed"))
     generation = lab.find("deployment", "killed", namespace)["metadata"]["generation"]
     lab.apply_objects(make_adaptation("killed"), namespace=namespace)
+
+    def profile_runs() -> bool | None:
+        return True if any(job["status"].get("active") for job in lab.list("jobs", namespace, "metainfer.dev/purpose=profile")) else None
 
     def one_done_one_running() -> bool | None:
         jobs = bench_jobs(lab, namespace)
         return True if len(jobs) >= 2 and any(job["status"].get("active") for job in jobs) else None
 
-    wait_until("a second benchmark under way", one_done_one_running, timeout_seconds=300, every_seconds=0.5)
+    def decided() -> bool | None:
+        return True if lab.find("modeladaptation", "killed", namespace)["status"].get("recommendation") else None
+
+    wait_until("the profile under way", profile_runs, timeout_seconds=120, every_seconds=0.2)
     run_before = lab.find("modeladaptation", "killed", namespace)["status"]["run"]
+    os.kill(operator_process(), signal.SIGKILL)
+    wait_until("a second benchmark under way", one_done_one_running, timeout_seconds=300, every_seconds=0.5)
     known = {job["metadata"]["uid"] for job in bench_jobs(lab, namespace)}
     os.kill(operator_process(), signal.SIGKILL)
+    wait_until("the decision", decided, timeout_seconds=600, every_seconds=0.2)
+    os.kill(operator_process(), signal.SIGKILL)  # between the claim and the write, or during the rollout
     item = settled("killed")
     jobs = bench_jobs(lab, namespace)
     measured = Counter(job["metadata"]["annotations"]["metainfer.dev/candidate"] for job in jobs)
@@ -99,6 +109,11 @@ def test_a_killed_operator_loses_nothing_and_does_nothing_twice(lab: Lab, namesp
     deployment = lab.find("deployment", "killed", namespace)
     assert deployment["metadata"]["generation"] in (generation, generation + 1)
     assert len(lab.list("jobs", namespace, "metainfer.dev/purpose=profile")) == 1
+    os.kill(operator_process(), signal.SIGKILL)
+    lab.kubectl("-n", SYSTEM_NAMESPACE, "rollout", "status", "deployment/meta-infer", "--timeout=60s")
+    time.sleep(5)
+    after = lab.find("deployment", "killed", namespace)
+    assert (after["metadata"]["generation"], after["metadata"]["annotations"]) == (deployment["metadata"]["generation"], deployment["metadata"]["annotations"])
 
 
 def test_a_model_too_big_for_its_container_is_refused_with_the_numbers(lab: Lab, namespace: str, models: Path, settled: Settled) -> None:
