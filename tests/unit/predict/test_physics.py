@@ -287,7 +287,8 @@ CARDS = st.builds(
 )
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.builds(
-    lambda batch, callers, p50, p99: CurvePoint(batch_size=batch, concurrency=callers, p50_us=p50, p99_us=p99, mean_us=p50),
+    # Not validated: the contract refuses such figures today, rows of a store may be older.
+    lambda batch, callers, p50, p99: CurvePoint.model_construct(batch_size=batch, concurrency=callers, p50_us=p50, p99_us=p99, mean_us=p50),
     st.integers(-1, 64),
     st.integers(-1, 8),
     ANY_FLOAT,
