@@ -21,6 +21,7 @@ from metainfer.predict.learned.features import FEATURE_VERSION, IDENTITY, NUMERI
 from metainfer.predict.learned.model import Member, Model, Newness, Spread
 from metainfer.predict.learned.network import Network
 from metainfer.predict.learned.portrait import Portraits
+from metainfer.predict.learned.tree_text import check_trees
 from metainfer.predict.workload import CLASSES, Floats
 
 FORMAT_VERSION = 1
@@ -111,6 +112,7 @@ def _read_member(item: Mapping[str, Any], vocabulary: Vocabulary) -> Member:
 
 
 def _read_trees(text: str, categories: tuple[str, ...]) -> Trees:
+    check_trees(text, len(NUMERIC) + len(categories))
     named = lightgbm.Booster(model_str=text).feature_name()
     if named != [*NUMERIC, *categories]:
         raise ValueError(f"trees expect the features {', '.join(named)}, which are not those of this operator")
