@@ -17,6 +17,7 @@ REASON = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)*")
 GIVERS = {
     *("Exclusion", "Failure", "Fault", "Finding", "NoMembership", "Obstacle", "ProbeError", "ReportError", "RejectionStatus"),
     *("TargetProblem", "ChoiceRefused", "Trigger", "Waiting"),
+    *("LatencyFinding", "MetricsRefused", "MetricsUnavailable"),
     *("find", "stall", "wait", "announce", "EmitEvent", "Judgement", "_done", "_failed", "_failure", "_recommend_only"),
 }
 """Classes and functions that take a reason: a literal given to one of them reaches the user."""
