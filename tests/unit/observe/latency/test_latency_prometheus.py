@@ -126,6 +126,14 @@ async def test_pods_of_others_are_not_read(reader: Reader) -> None:
     assert (await reader.read("version")).reasons == ("NoLatencyData",)
 
 
+async def test_the_percentile_is_the_one_that_prometheus_itself_computes(reader: Reader, session: aiohttp.ClientSession, history: History) -> None:
+    """Same buckets, same interpolation; its rates extrapolate every bucket alike."""
+    query = f'histogram_quantile(0.99, sum by (le) (rate(demo_latency_seconds_bucket{{namespace="versions"}}[{WINDOW_SECONDS}s])))'
+    async with session.post(f"{history.url}/api/v1/query", data={"query": query, "time": str(history.end)}) as answer:
+        (result,) = (await answer.json())["data"]["result"]
+    assert p99_ms(await reader.read("versions")) == pytest.approx(float(result["value"][1]) * 1e3, rel=1e-6)
+
+
 async def test_an_own_query_gives_what_the_preset_gives(reader: Reader) -> None:
     """PromQL extrapolates a little; the percentile is the same."""
     own = OwnQuery('sum by (le) (increase(demo_latency_seconds_bucket{version="2"}[$window]))', 'sum(increase(demo_latency_seconds_sum{version="2"}[$window]))')
