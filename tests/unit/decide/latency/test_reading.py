@@ -7,10 +7,12 @@ import pytest
 from tests.unit.decide.latency.make_served import (
     BASE,
     COARSE,
+    FINE,
     PER_STEP,
     SOURCE,
     STEP,
     STEPS,
+    format_edge,
     make_counter,
     make_histogram,
     make_points,
@@ -159,6 +161,7 @@ def test_one_of_two_pods_without_the_infinite_bucket_spoils_the_percentile_of_bo
     [
         pytest.param(make_counter(f"{BASE}_bucket", 0, labels={"pod": "p-0", "le": "+Inf"}, initial=0), id="an infinite bucket that stays empty"),
         pytest.param(make_counter(f"{BASE}_count", 15), id="a count that stays behind"),
+        pytest.param(make_counter(f"{BASE}_bucket", 5, labels={"pod": "p-0", "le": format_edge(FINE[40])}), id="a bucket that is emptier than a narrower one"),
     ],
 )
 def test_a_histogram_that_contradicts_itself_gives_nothing(wrong: Series) -> None:
@@ -274,6 +277,14 @@ def test_counters_that_go_back_more_often_than_pods_restarted_are_refused(restar
     assert "p-0 4 times" in finding(reading, "CountersUnshared").message
 
 
+def test_each_reset_needs_a_restart_of_its_own() -> None:
+    """A pod that was restarted twice is believed two resets; one that was not restarted, none."""
+    twice = make_histogram(resets=(10, 30))
+    assert usable(read(*twice, restarts={"p-0": 2})) == (True, True)
+    assert usable(read(*twice, restarts={"p-0": 1})) == (False, False)
+    assert usable(read(*make_histogram(resets=(30,)), restarts={"p-0": 0})) == (False, False)
+
+
 def test_too_few_requests_are_told_and_not_compared() -> None:
     """The percentile of a hundred requests is off by 20 % by chance alone."""
     reading = read(*make_histogram(), min_requests=REQUESTS + 1)
@@ -307,7 +318,7 @@ def test_a_percentile_above_the_highest_bucket_is_not_known() -> None:
     assert "P99BeyondBuckets" in reading.reasons
     assert usable(reading) == (False, True)
     assert reading.p99 is not None
-    assert reading.p99.upper_us == math.inf
+    assert (reading.p99.value_us, reading.p99.upper_us) == (pytest.approx(FINE[-1] * 1e6, rel=1e-4), math.inf)
 
 
 def test_pods_with_other_buckets_are_joined_at_the_edges_they_share() -> None:
@@ -370,7 +381,8 @@ def test_every_preset_reads_its_own_server(name: str) -> None:
     base = metric.bucket.removesuffix("_bucket")
     edges = tuple(edge * scale for edge in (0.02, 0.0225, 0.025, 0.028, 0.031, 0.0355, 0.0405, 0.046, 0.052))
     served = make_served(*make_histogram([latency * scale for latency in PER_STEP], base=base, labels=labels, edges=edges))
-    reading = read_latency(LatencyQuestion(source, model="ocr"), served)
-    assert reading.findings == ()
+    idle = make_histogram((), base=base, labels={**labels, source.version_label: "1"}, edges=edges) if source.version_label else ()
+    reading = read_latency(LatencyQuestion(source, model="ocr"), replace(served, series=(*served.series, *idle)))
+    assert reading.reasons == (("OtherVersions",) if source.version_label else ())
     assert is_slow_request_of(reading)
     assert reading.mean_us == pytest.approx(MEAN_US)

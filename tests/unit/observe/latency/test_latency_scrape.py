@@ -122,8 +122,10 @@ async def refuse(_request: web.Request) -> web.Response:
     return web.Response(status=404)
 
 
-async def redirect(_request: web.Request) -> web.Response:
-    return web.Response(status=302, headers={"Location": "http://169.254.169.254/latest"})
+async def redirect(request: web.Request) -> web.Response:
+    if request.path == "/elsewhere":
+        return web.Response(text="metainfer_request_duration_seconds_count 1\n")
+    return web.Response(status=302, headers={"Location": "/elsewhere"})
 
 
 @pytest.mark.parametrize(
