@@ -260,7 +260,8 @@ def test_the_api_server_fills_in_the_defaults_of_an_adaptation(server: ApiServer
         "load": {"clients": 4},
         "accuracy": {"budgetPermille": 10, "metric": "RelativeL2", "allowUnverified": False},
         "validation": {"topK": 4, "budget": "10m"},
-        "updatePolicy": {"mode": "Apply", "minimumGainPercent": 5},
+        "updatePolicy": {"mode": "Apply", "minimumGainPercent": 5, "cooldown": "24h"},
+        "deletionPolicy": "Restore",
         "suspend": False,
     }
     assert ModelAdaptationSpec.model_validate(answer["spec"]) == ModelAdaptationSpec.model_validate(spec)
@@ -284,7 +285,7 @@ def test_every_example_is_accepted(server: ApiServer, example: Path) -> None:
     [
         ("AcceleratorPool", "NAME READY NODES PROBED REASON FAMILIES UNASSIGNED AGE"),
         ("ModelAdaptation", "NAME READY FAMILY PRECISION BATCH P99 GAIN REASON PROVIDER CONCURRENCY TARGET STEP AGE"),
-        ("NodePortrait", "NAME POOL FAMILY CARD FACTOR HEALTH DRIVER MEASURED AGE"),
+        ("NodePortrait", "NAME POOL FAMILY CARD FACTOR HEALTH FAILURE DRIVER MEASURED AGE"),
     ],
 )
 def test_kubectl_get_shows_the_columns(server: ApiServer, objects: dict[str, str], kind: str, want_columns: str) -> None:
