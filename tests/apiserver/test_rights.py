@@ -139,6 +139,8 @@ async def test_every_read_is_within_the_charts_rights(kube: KubeClient, namespac
 async def test_leaving_is_within_the_charts_rights(kube: KubeClient, namespace: str, operator: KubeClient) -> None:
     """Who claims a Deployment, what deleted pools left, and giving everything back."""
     await ensure_kinds(kube)
+    for pool in (await kube.list(POOL))[0]:  # other tests' pools might lay claim to the node
+        await kube.delete(POOL, pool["metadata"]["name"])
     await kube.create(DEPLOYMENT, make_deployment("ocr", namespace))
     await create_node(kube, f"left-{namespace}", labels={FAMILY_LABEL: "gone"})
     cache = ClusterCache()
