@@ -25,8 +25,6 @@ WRITES_BETWEEN = (0, 8)
 """A run has about 120 writes: strokes fall from its first to its last step."""
 KILLS, FREEZES, OUTAGES, FAULTS = 14, 3, 2, 34
 """Besides one kill at each rare moment."""
-LEAST_KILLS, LEAST_FAULTS = 20, 20
-"""A run with fewer of them shows nothing: some strokes meet a process that is dead already, some faults a request that never comes."""
 
 
 @dataclass(frozen=True, slots=True)

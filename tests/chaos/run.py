@@ -16,8 +16,10 @@ from pathlib import Path
 from tests.apiserver.api_server import run_api_server
 from tests.apiserver.faults import NO_CONNECTION
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.plan import LEAST_FAULTS, LEAST_KILLS, build_plan
+from tests.chaos.plan import build_plan
 from tests.chaos.play import Remains, play_disturbed, play_undisturbed
+
+LEAST_KILLS, LEAST_FAULTS = 20, 20
 
 
 async def play(kubeconfig: Path, directory: Path, seed: int) -> tuple[Remains, Verdict]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.chaos.plan import LEAST_FAULTS, LEAST_KILLS
-from tests.chaos.run import play, say
+from tests.chaos.run import LEAST_FAULTS, LEAST_KILLS, play, say
 
 pytestmark = pytest.mark.apiserver
 
