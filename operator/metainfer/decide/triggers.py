@@ -7,7 +7,7 @@ a benchmark beside a rollout measures the rollout.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -66,8 +66,16 @@ Check = Callable[[Draft, Inputs], Trigger | None]
 
 
 def find_trigger(draft: Draft, inputs: Inputs) -> Trigger | None:
-    """The first of the chain; None = the run there is goes on."""
-    return next((trigger for check in CHAIN if (trigger := check(draft, inputs)) is not None), None)
+    """The first of the chain; None = the run there is goes on.
+
+    While something around the target cannot be read, its inputs are only half known: then every change has to stand, since a right that is
+    missing for a moment (roles that are being replaced) would otherwise be two runs, the first one on wrong inputs.
+    """
+    found = next((trigger for check in CHAIN if (trigger := check(draft, inputs)) is not None), None)
+    if found is None or not draft.snapshot.unread:
+        return found
+    words = f"{found.message} (not allowed to read {', '.join(sorted(draft.snapshot.unread))})"
+    return replace(found, message=words, calm_seconds=max(found.calm_seconds, SETTLE_SECONDS))
 
 
 def _find_first(draft: Draft, _inputs: Inputs) -> Trigger | None:

@@ -108,6 +108,34 @@ def test_a_change_that_is_taken_back_starts_nothing() -> None:
     assert world.condition("Ready") == ("True", "Applied")
 
 
+UNREAD = {"ConfigMap site": 'configmaps "site" is forbidden'}
+
+
+def test_a_right_that_is_missing_for_a_moment_starts_no_run() -> None:
+    """What a ConfigMap declares is an input: a run that began without it would be a wrong one, and the right one the second."""
+    world = make_world()
+    world.snapshot = replace(world.snapshot, unread=UNREAD)
+    world.turn()
+    assert world.snapshot.adaptation.status.run is None
+    assert world.condition("Ready") == ("False", "Settling")
+    world.snapshot = replace(world.snapshot, unread={})
+    world.turn()
+    status = world.snapshot.adaptation.status
+    assert (status.run is not None, status.next_run) == (True, None)
+
+
+def test_a_right_that_is_missing_for_good_delays_the_run_and_no_more() -> None:
+    """What may not be read is a fact then."""
+    world = make_world()
+    world.snapshot = replace(world.snapshot, unread=UNREAD)
+    world.turn()
+    world.now += timedelta(seconds=SETTLE_SECONDS)
+    world.turn()
+    run = world.snapshot.adaptation.status.run
+    assert run is not None
+    assert "ConfigMap site" in run.trigger
+
+
 def test_every_further_change_starts_the_wait_anew_but_not_for_ever() -> None:
     """A target that changes every 20 seconds is measured all the same, within ten minutes."""
     world = make_world()
