@@ -63,7 +63,8 @@ class Misfortunes:
     def _spring(self, stroke: Stroke) -> Callable[[Entry], None]:
         def spring(_: Entry) -> None:
             if stroke.sort == "killed":
-                self.operator.kill()
+                if not self.operator.kill():
+                    self._strokes.append(stroke)  # a request of a process that is dead already: it falls on a later one
                 return
             (self.operator.freeze if stroke.sort == "frozen" else self.proxy.sever)(stroke.seconds)
             # The operator is not started anew, so that nothing else would arm the next one.

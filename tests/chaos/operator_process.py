@@ -30,6 +30,7 @@ class OperatorProcess:
     """Exit statuses so far; a killed process has -9."""
     process: Process | None = None
     ending: bool = False
+    _killed: Process | None = None
 
     @property
     def kills(self) -> int:
@@ -59,18 +60,23 @@ class OperatorProcess:
             await asyncio.sleep(RESTART_SECONDS)
             await self.start()
 
-    def kill(self) -> None:
-        """SIGKILL, at this very moment."""
-        self._signal(signal.SIGKILL)
+    def kill(self) -> bool:
+        """SIGKILL, at this very moment; False = there is no process, or it is dying of an earlier one."""
+        if self.process is None or self.process is self._killed:
+            return False
+        self._killed = self.process
+        return self._signal(signal.SIGKILL)
 
     def freeze(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT after a while."""
         self._signal(signal.SIGSTOP)
         asyncio.get_running_loop().call_later(seconds, self._signal, signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(number)
+    def _signal(self, number: signal.Signals) -> bool:
+        if self.process is None or self.process.returncode is not None:
+            return False
+        self.process.send_signal(number)
+        return True
 
     async def stop(self) -> int:
         """Ask it to end in order; returns its exit status."""

@@ -23,7 +23,7 @@ FREEZE_SECONDS = (2.0, 3.5)
 OUTAGE_SECONDS = (2.0, 5.0)
 WRITES_BETWEEN = (0, 8)
 """A run has about 120 writes: strokes fall from its first to its last step."""
-KILLS, FREEZES, OUTAGES, FAULTS = 14, 3, 2, 34
+KILLS, FREEZES, OUTAGES, FAULTS = 18, 3, 2, 34
 """Besides one kill at each rare moment."""
 
 
