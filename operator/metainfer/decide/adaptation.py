@@ -1,7 +1,7 @@
 """One pass over a ModelAdaptation: from the target as it is to the next thing to do. Pure.
 
 Numbered as it runs: 1 stop signs, 2 the scene, 3 the run, 4 the model portrait, 5 candidates, 6 validation, 7 decision, 8 apply and
-read back. Each step either goes on or returns the plan that waits for it; the next pass starts again at 1 and comes further.
+read back, 9 keep it true. Each step either goes on or returns the plan that waits for it; the next pass starts again at 1 and comes further.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from metainfer.decide.choosing import Ranking, rank_choice
 from metainfer.decide.deciding import candidate_of, decided_candidate, present_line, record_choice
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.keeping.chain import keep_true
 from metainfer.decide.names import claim_of
 from metainfer.decide.own_jobs import forget_refusal
 from metainfer.decide.plan import AdaptationPlan
@@ -64,7 +65,9 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
     else:
         record_again(draft)
     # 8. What was decided becomes what runs.
-    return apply_decision(draft, opened.scene, opened.problem)
+    plan = apply_decision(draft, opened.scene, opened.problem)
+    # 9. What runs is kept true.
+    return keep_true(draft, opened.scene, plan)
 
 
 def _open(draft: Draft) -> _Open | AdaptationPlan:

@@ -16,7 +16,7 @@ from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
 
 ORDER = (
-    reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE,
+    reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE, reasons.ANSWER_TRUE,
     reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT, reasons.RECONCILING, reasons.STALLED,
     reasons.STORE_DEGRADED,
 )  # fmt: skip
@@ -34,6 +34,8 @@ class Draft:
     status: ModelAdaptationStatus
     findings: dict[str, Finding] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
+    wishes: list[float] = field(default_factory=list)
+    """Seconds after which parts of the pass want to be asked again; the smallest counts."""
 
     def find(self, condition_type: str, status: Status, reason: str, message: str = "") -> None:
         """State one condition; the last word of a pass counts."""
@@ -58,6 +60,10 @@ class Draft:
         """Add actions, in the order in which they are to be carried out."""
         self.actions.extend(actions)
 
+    def look_again(self, seconds: float) -> None:
+        """Ask for another pass after so long, if none comes before."""
+        self.wishes.append(max(1.0, seconds))
+
     def announce(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """An Event, once: not again while the ready condition already says so."""
         ready = find_condition(self.snapshot.adaptation.status.conditions, reasons.READY)
@@ -79,7 +85,7 @@ class Draft:
         return self.finish(seconds)
 
     def finish(self, seconds: float | None) -> AdaptationPlan:
-        """The plan, with every known condition in the status."""
+        """The plan, with every known condition in the status. What comes after it may find more and finish again."""
         adaptation = self.snapshot.adaptation
         for known in ORDER[: ORDER.index(reasons.RECONCILING)]:
             self.findings.setdefault(known, self._untouched(known))
@@ -87,7 +93,8 @@ class Draft:
         findings = tuple(self.findings[known] for known in ORDER if known in self.findings)
         conditions = merge_conditions(adaptation.status.conditions, findings, now=self.now, generation=adaptation.generation)
         self.put(observed_generation=adaptation.generation, conditions=conditions)
-        return AdaptationPlan(self.status, tuple(self.actions), seconds)
+        soonest = min((*([seconds] if seconds is not None else []), *self.wishes), default=None)
+        return AdaptationPlan(self.status, tuple(self.actions), soonest)
 
     def _untouched(self, condition_type: str) -> Finding:
         """What a pass that did not come so far leaves standing: the former finding of the same run, else nothing is known."""

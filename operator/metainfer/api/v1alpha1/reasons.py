@@ -15,6 +15,7 @@ PLACEMENT_DECIDED: Final = "PlacementDecided"
 VALIDATED: Final = "Validated"
 APPLIED: Final = "Applied"
 SETTINGS_EFFECTIVE: Final = "SettingsEffective"  # read back from the pods after the rollout
+ANSWER_TRUE: Final = "AnswerTrue"  # what was decided still holds, as far as it is watched
 LOW_CONFIDENCE: Final = "LowConfidence"  # negative polarity
 FIELD_CONTESTED: Final = "FieldContested"  # negative polarity
 TARGET_CONFLICT: Final = "TargetConflict"  # negative polarity

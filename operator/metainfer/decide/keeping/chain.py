@@ -1,0 +1,46 @@
+"""Step 9 of a pass: is what was decided still right? An ordered chain of small checks, first hit wins. Pure.
+
+A new check is a function in a module of its own and one line here. It looks at the draft's snapshot and status, may keep notes in the
+status (``draft.put``), and asks to be asked again by ``draft.look_again``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from metainfer.api.v1alpha1 import reasons
+from metainfer.decide.deciding import decided_candidate
+from metainfer.decide.draft import Draft
+from metainfer.decide.keeping.suspicion import Suspicion
+from metainfer.decide.plan import AdaptationPlan
+from metainfer.decide.scene import Scene
+
+KeepCheck = Callable[[Draft, Scene], Suspicion | None]
+
+KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = ()
+"""Ordered: PlacementLost, DriverVersionChanged, RuntimeChanged, P99Drift, LoadShifted, CalibrationShifted, FreshnessExpired."""
+
+
+def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPlan:
+    """The plan of a pass that came so far, with what doubts about the decision add to it; the same plan where there are none."""
+    if not _is_done(draft):
+        return plan
+    found = find_suspicion(draft, scene)
+    if found is None:
+        draft.find(reasons.ANSWER_TRUE, "True", "NothingSuspected", "")
+    else:
+        draft.find(reasons.ANSWER_TRUE, "Unknown", found.reason, found.message)
+    return draft.finish(plan.requeue_after_seconds)
+
+
+def find_suspicion(draft: Draft, scene: Scene) -> Suspicion | None:
+    """The first hit. Every check is asked in every pass, because some keep notes of what they see."""
+    found = [check(draft, scene) for check in KEEP_CHAIN]
+    return next((item for item in found if item is not None), None)
+
+
+def _is_done(draft: Draft) -> bool:
+    """Whether the run has come to its end: applied and read back, kept, or recommended only."""
+    run = draft.status.run
+    return run is not None and run.step == "Done" and decided_candidate(draft) is not None
