@@ -30,6 +30,11 @@ RESYNC_REPAIRS: Final = Counter(
 )
 CACHED_OBJECTS: Final = Gauge("metainfer_cached_objects", "Objects in the cache, by kind.", ("kind",))
 UNREADABLE_OBJECTS: Final = Gauge("metainfer_unreadable_objects", "Objects that do not fit the schema known here, by kind; the log names them.", ("kind",))
+CONDITIONS: Final = Gauge(
+    "metainfer_conditions",
+    "Pools and adaptations that have a condition, by kind of object, type, status and reason (docs/conditions.md); counted when scraped.",
+    ("kind", "type", "status", "reason"),
+)  # fmt: skip
 JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench).", ("purpose",))
 RESTORES: Final = Counter(
     "metainfer_restores_total", "Deployments given back to their owners, by result (restored, left: fields had to be left, unchanged).", ("result",)

@@ -325,7 +325,10 @@ OPTIONAL = {
     "NetworkPolicy": "networkPolicy.enabled=true",
     "PodDisruptionBudget": "podDisruptionBudget.enabled=true",
     "Job": "uninstall.restore=true",
+    "PrometheusRule": "prometheus.rules.enabled=true",
+    "ConfigMap": "prometheus.dashboard.enabled=true",
 }
+NEEDS_PROMETHEUS_OPERATOR = (OPTIONAL["ServiceMonitor"], OPTIONAL["PrometheusRule"])
 
 
 @pytest.mark.parametrize("kind", OPTIONAL)
@@ -351,7 +354,20 @@ EVERYTHING = (
     'networkPolicy.ingressFrom=[{"namespaceSelector":{}}]',
     'store.persistence.storageClassName="fast"',
     'prometheus.servicemonitor.labels={"release":"prometheus"}',
+    'prometheus.rules.labels={"release":"prometheus"}',
+    'prometheus.dashboard.annotations={"grafana_folder":"ML"}',
 )
+
+
+def test_rules_and_dashboard_arrive_as_they_are_in_the_files() -> None:
+    """Helm must not take Prometheus' and Grafana's own braces for its; the sidecar finds the dashboard by its label."""
+    objects = render(*EVERYTHING)
+    rule, dashboard = find_one(objects, "PrometheusRule"), find_one(objects, "ConfigMap")
+    assert rule["spec"] == yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    assert json.loads(dashboard["data"]["meta-infer.json"]) == json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert dashboard["metadata"]["annotations"] == {"grafana_folder": "ML"}
 
 
 def test_every_object_has_the_labels_that_tools_look_for() -> None:
@@ -440,9 +456,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 @pytest.mark.apiserver
-@pytest.mark.parametrize("values", [(), tuple(value for value in EVERYTHING if "servicemonitor" not in value)], ids=["defaults", "everything"])
+@pytest.mark.parametrize("values", [(), tuple(value for value in EVERYTHING if value not in NEEDS_PROMETHEUS_OPERATOR)], ids=["defaults", "everything"])
 def test_the_api_server_takes_the_render_as_it_is(server: ApiServer, values: tuple[str, ...]) -> None:
-    """Strictly validated, no warning, and Pod Security has nothing to say; ServiceMonitors need a kind that is not there."""
+    """Strictly validated, no warning, and Pod Security has nothing to say; what needs kinds of the Prometheus operator is left out."""
     applied = server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=render_text(*values))
     assert applied.returncode == 0, applied.stderr
     assert applied.stderr == ""

@@ -17,10 +17,11 @@ Check = Callable[[], Mapping[str, str]]
 
 
 class HealthServer:
-    """Serves the three paths, on all addresses of the pod unless one is given."""
+    """Serves the three paths, on all addresses of the pod unless one is given. ``before_scrape`` counts what is only counted when asked for."""
 
-    def __init__(self, alive: Check, ready: Check, port: int, *, host: str | None = None) -> None:
+    def __init__(self, alive: Check, ready: Check, port: int, *, host: str | None = None, before_scrape: Callable[[], None] = lambda: None) -> None:
         self._checks = {"/healthz": alive, "/readyz": ready}
+        self._before_scrape = before_scrape
         self._port = port
         self._host = host
         self._runner: web.AppRunner | None = None
@@ -48,6 +49,7 @@ class HealthServer:
         return web.Response(status=503 if troubles else 200, text="\n".join(lines or ["ok"]) + "\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        self._before_scrape()
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

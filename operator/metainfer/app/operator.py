@@ -22,6 +22,7 @@ from metainfer.act.status import write_adaptation_status, write_pool_status
 from metainfer.act.unreadable import report_unreadable
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
+from metainfer.app.condition_counts import count_conditions
 from metainfer.app.ending import start_exit_deadline
 from metainfer.app.health import HealthServer, LagWatch
 from metainfer.app.learning import Learner
@@ -104,7 +105,9 @@ class Operator:
 
     async def start(self) -> None:
         """Start everything but kopf."""
-        self.health = HealthServer(self.find_deadly_troubles, self.find_missing, self.settings.health_port)
+        self.health = HealthServer(
+            self.find_deadly_troubles, self.find_missing, self.settings.health_port, before_scrape=lambda: count_conditions(self.cluster)
+        )
         await self.health.start()
         parts = {
             "resync": self.resync.run(),
