@@ -167,7 +167,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """``metainfer evaluate``."""
-    parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="known, unseen or serving; may be repeated (default: all three)")
+    parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="known, unseen, serving or onnx; may be repeated (default: all four)")
     parser.add_argument("--tables", type=Path, metavar="FOLDER", help="tables of the same format (default: those that ship with the operator)")
     parser.add_argument("--output", choices=("table", "json"), default="table", help="default: table")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import sys
@@ -17,7 +16,7 @@ from metainfer.predict.learned.errors import TableUnreadable, Untrainable
 from metainfer.predict.registry_files import save_record, write_record
 from metainfer.predict.shipped import SHIPPED_SAMPLES
 from metainfer.predict.training import Curriculum, train_challenger
-from metainfer.predict.training_lines import Material, read_lines
+from metainfer.predict.training_lines import Material, read_file, read_lines
 
 NOTHING_TO_LEARN, BAD_INPUT = 3, 2
 """Exit statuses beside 0."""
@@ -48,19 +47,8 @@ def run_train(options: argparse.Namespace) -> tuple[int, str]:
 def _read_samples(names: Iterable[str]) -> tuple[Sample, ...]:
     material = Material()
     for name in names:
-        material += read_lines(_lines_of(name), Path(name).name)
+        material += read_lines(sys.stdin if name == "-" else read_file(Path(name)), Path(name).name)
     return material.join()
-
-
-def _lines_of(name: str) -> Iterable[str]:
-    if name == "-":
-        return sys.stdin
-    try:
-        opener = gzip.open if name.endswith(".gz") else open
-        with opener(name, "rt", encoding="utf-8") as file:
-            return file.readlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise TableUnreadable(f"{name} cannot be read: {error}") from error
 
 
 def _summary(record: ModelRecord, path: Path) -> str:

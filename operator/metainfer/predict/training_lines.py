@@ -6,10 +6,12 @@ and the Job's report. Lines of other kinds are left alone; a line that is none o
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -74,6 +76,15 @@ def read_lines(lines: Iterable[str], name: str) -> Material:
         except (ValueError, ValidationError, KeyError, TypeError, AttributeError) as error:
             raise TableUnreadable(f"{name}, line {number}: not a line of samples ({type(error).__name__}: {str(error)[:200]})") from error
     return Material(runs, profiles, probes)
+
+
+def read_file(path: Path) -> list[str]:
+    """Lines of a table, gzipped or not. Raises TableUnreadable naming the file."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            return list(file)
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TableUnreadable(f"{path} cannot be read: {error}") from error
 
 
 def _write(kind: str, key: Mapping[str, Any], result: ProbeResult | ProfileResult | RunResult) -> Iterator[str]:

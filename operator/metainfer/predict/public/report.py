@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from metainfer.predict.learned.errors import TableUnreadable
+from metainfer.predict.onnx_runs.evaluation import evaluate_onnx_runs
+from metainfer.predict.onnx_runs.measured import OnnxRuns, read_onnx_runs
 from metainfer.predict.public.columns import Columns, read_columns
 from metainfer.predict.public.evaluation import (
     Say,
@@ -23,9 +26,11 @@ from metainfer.predict.public.evaluation import (
 from metainfer.predict.public.metrics import CLOSE, Interval, bootstrap
 from metainfer.predict.public.tasks import HARDWARE_COLUMNS, PROBE_COLUMNS, Task
 from metainfer.predict.tables import FOLDER
+from metainfer.predict.training_lines import read_file
 
 KNOWN, UNSEEN, SERVING = "kernel sums, known cards", "kernel sums, unseen cards", "serving, unseen model"
-POOLS = {"known": KNOWN, "unseen": UNSEEN, "serving": SERVING}
+OWN_RUNS = "own ONNX runs, unseen model"
+POOLS = {"known": KNOWN, "unseen": UNSEEN, "serving": SERVING, "onnx": OWN_RUNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,18 @@ def evaluate_shipped(pools: Sequence[str], folder: Path | None, say: Say) -> lis
     return [figure for pool in pools for figure in summarise(list(_verdicts(pool, folder or FOLDER, say)))]
 
 
+def read_own_runs(folder: Path) -> OnnxRuns:
+    """All tables of ``hack/bench/collect`` in a folder. Raises TableUnreadable."""
+    paths = sorted([*folder.glob("*.jsonl.gz"), *folder.glob("*.jsonl")])
+    if not paths:
+        raise TableUnreadable(f"{folder} has no table of benchmarks (*.jsonl or *.jsonl.gz)")
+    return read_onnx_runs([line for path in paths for line in read_file(path)], ", ".join(path.name for path in paths))
+
+
 def _verdicts(pool: str, folder: Path, say: Say) -> Iterator[Verdict]:
+    if pool == "onnx":
+        yield from evaluate_onnx_runs(OWN_RUNS, read_own_runs(folder), say)
+        return
     serves = pool == "serving"
     draft = Task(serves, {}, {}, None)
     task = Task(
