@@ -17,6 +17,7 @@ from metainfer.decide.deciding import candidate_of, decided_candidate, present_l
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.keeping.chain import keep_true
+from metainfer.decide.keeping.history import keep_history
 from metainfer.decide.names import claim_of
 from metainfer.decide.own_jobs import forget_refusal
 from metainfer.decide.plan import AdaptationPlan
@@ -47,6 +48,12 @@ class _Open:
 def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: datetime) -> AdaptationPlan:
     """The plan of one pass. Pure: same snapshot, predictor and clock, same plan."""
     draft = Draft(snapshot, now, snapshot.adaptation.status)
+    plan = _decide(draft, predictor)
+    keep_history(draft)
+    return replace(plan, status=draft.status)
+
+
+def _decide(draft: Draft, predictor: Predictor) -> AdaptationPlan:
     note_standing(draft)
     # 1. and 2. Is there something to decide, and for whom?
     opened = _open(draft)

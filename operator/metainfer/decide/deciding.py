@@ -19,6 +19,7 @@ from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.inputs import decision_id
 from metainfer.decide.plan import AdaptationPlan, EmitEvent, RecordDecision
 from metainfer.decide.quality import judge_predictions
+from metainfer.decide.ranking import rank
 from metainfer.decide.scene import Scene
 from metainfer.decide.validating import build_situation
 from metainfer.decide.validation import Situation
@@ -100,6 +101,7 @@ def _recommend(draft: Draft, selected: Candidate, decision: Decision, situation:
         config=config,
         expected=_figures(situation.measured[selected], _difference(situation, selected)),
         gain_percent=decision.gain_percent,
+        predicted_gain_percent=_predicted_gain(situation, selected),
         decided_at=format_time(draft.now),
         took=format_duration_us(_age_seconds(run, draft.now) * 1e6),
     )
@@ -120,6 +122,16 @@ def _explain(draft: Draft, recommendation: Recommendation, decision: Decision, w
     draft.act(EmitEvent("Warning" if decision.infeasible else "Normal", "SloInfeasible" if decision.infeasible else "Decided", words))
 
 
+def _predicted_gain(situation: Situation, selected: Candidate) -> int | None:
+    """What was promised before anything was measured; None where one of the two could not be predicted."""
+    predicted, current = situation.predictions, situation.current
+    if current is None or current not in predicted or selected not in predicted:
+        return None
+    pair = tuple(dict.fromkeys((current, selected)))
+    ranked = rank(pair, [predicted[item] for item in pair], situation.objective, situation.costs, current=current)
+    return next(round(item.score_permille / 10) - 100 for item in ranked if item.candidate == selected)
+
+
 def _document(draft: Draft, situation: Situation, decision: Decision) -> dict[str, object]:
     """Everything the decision was based on, for the store."""
     return {
@@ -127,6 +139,7 @@ def _document(draft: Draft, situation: Situation, decision: Decision) -> dict[st
         "inputsHash": draft.status.run.inputs_hash if draft.status.run else "",
         "objective": {"goal": situation.objective.goal, "slo": situation.objective.slo.model_dump(mode="json") if situation.objective.slo else None},
         "selected": decision.selected.key if decision.selected else None,
+        "config": config_status(decision.selected).model_dump(mode="json") if decision.selected else None,
         "gainPercent": decision.gain_percent,
         "lowConfidence": decision.low_confidence,
         "infeasible": decision.infeasible,

@@ -30,6 +30,7 @@ def _document(draft: Draft) -> dict[str, object]:
         "inputsHash": status.run.inputs_hash if status.run else "",
         "objective": {"goal": objective.goal, "slo": objective.slo.model_dump(mode="json") if objective.slo else None},
         "selected": candidate_of(status.recommendation.config).key if status.recommendation else None,
+        "config": status.recommendation.config.model_dump(mode="json") if status.recommendation else None,
         "gainPercent": status.recommendation.gain_percent if status.recommendation else None,
         "lowConfidence": _message_while_true(draft, reasons.LOW_CONFIDENCE),
         "infeasible": _infeasible(draft),

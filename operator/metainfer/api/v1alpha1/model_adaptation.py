@@ -301,9 +301,38 @@ class Recommendation(ApiModel):
     config: ConfigStatus = Field(description="config that is advised.")
     expected: Figures = Field(description="expected is what the benchmark of this configuration found.")
     gain_percent: int = Field(default=0, description="gainPercent is how much better it is than the configuration before, by the objective.")
+    predicted_gain_percent: int | None = Field(
+        default=None, description="predictedGainPercent is how much better it was predicted to be before anything of this run was measured."
+    )
     decided_at: Timestamp = Field(description="decidedAt is when the decision was made.")
     took: str = Field(default="", max_length=32, description="took is the time from start to decision.")
     patch: str = Field(default="", max_length=8192, description="patch is the ready apply-patch (JSON) for the Deployment.")
+
+
+DecisionOutcome = Literal["Recommended", "Kept", "Applied", "Superseded", "RolledBack", "TakenBack"]
+
+
+class DecisionStatus(ApiModel):
+    """A decision, and what became of it."""
+
+    id: str = Field(max_length=32, description="id of the decision, as in annotations, Events and the store.")
+    decided_at: Timestamp = Field(description="decidedAt is when it was made.")
+    trigger: str = Field(default="", max_length=256, description="trigger says why its run was started.")
+    config: ConfigStatus = Field(description="config that was chosen.")
+    gain_percent: int = Field(default=0, description="gainPercent is how much better it measured than the configuration before, by the objective.")
+    predicted_gain_percent: int | None = Field(
+        default=None, description="predictedGainPercent is how much better it was predicted to be before anything was measured."
+    )
+    outcome: DecisionOutcome = Field(
+        default="Recommended",
+        description="outcome is Recommended (not written), Kept (what ran stayed), Applied (it is on the Deployment), Superseded (a later one took its place), "
+        "RolledBack (it turned out worse and was taken back; it is not chosen again for the same inputs) or TakenBack (by annotation).",
+    )
+    message: str = Field(default="", max_length=512, description="message says why it was taken back.")
+    replaced: str = Field(
+        default="", max_length=32, description="replaced is the decision that was on the Deployment before; empty = it was as its owner declares it."
+    )
+    inputs_hash: str = Field(default="", max_length=64, description="inputsHash is over what its run was started for.")
 
 
 class RemovalStatus(ApiModel):
@@ -353,6 +382,9 @@ class ModelAdaptationStatus(ApiModel):
     baseline: CandidateStatus | None = Field(default=None, description="baseline is the configuration that the Deployment had when the run began.")
     recommendation: Recommendation | None = Field(default=None, description="recommendation is what we advise.")
     placement: Placement | None = Field(default=None, description="placement is what is applied.")
+    decisions: tuple[DecisionStatus, ...] = Field(
+        default=(), max_length=10, json_schema_extra=keyed_by("id"), description="decisions are the last 10, newest first; the store has all of them."
+    )
     apply_refusal: ApplyRefusal | None = Field(
         default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."
     )
