@@ -4,6 +4,9 @@ The residual log(measured / predicted) of a candidate is a sum of independent no
 family, provider, precision, ...), scaled by the prediction's own sigma; a measurement is the residual plus its own error. The
 posterior mean of such effects is ridge regression, here in its dual (kernel) form: as many unknowns as measurements, at most six.
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), eq. 2.25 and 2.26.
+
+How far a prediction's sigma is to be believed is itself learned from the residuals: where they are larger than promised, all that is
+not measured yet becomes as much more doubtful. Source: Shah, Wilson, Ghahramani, Student-t Processes (2014), eq. 5.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ SHARES: tuple[tuple[float, Callable[[Candidate], object]], ...] = (
 """Share of a prediction's variance that each effect explains; they add up to 1. Precision together with provider is the largest,
 because that is where runtimes differ most and no peak shows it (one model's int8: 1.5 times faster on one, 8 times slower on another)."""
 _SIGMA_BOUNDS = (0.02, 2.0)
+SIGMA_ROWS = 4.0
+"""Measurements that a stated sigma counts as much as: one surprise of three sigma more than doubles the variance, four good predictions halve it."""
 _LEAST_VARIANCE = 1e-9
 _RESIDUAL_LIMIT = 10.0
 """A prediction that is off by more than e^10 is no prediction; the bound keeps its effect on the others a finite number."""
@@ -65,6 +70,12 @@ class _Fit:
     factor: Sequence[Sequence[float]]
     weights: Sequence[Sequence[float]]
 
+    @property
+    def surprise(self) -> float:
+        """Variance of the residuals (of throughput, which decides) over the promised one, the promise weighing as much as ``SIGMA_ROWS`` of them."""
+        size = math.fsum(row.residuals[2] * weight for row, weight in zip(self.rows, self.weights[2], strict=True))
+        return (SIGMA_ROWS + size) / (SIGMA_ROWS + len(self.rows))
+
 
 def _row(candidate: Candidate, predictions: Mapping[Candidate, Prediction], measured: Mapping[Candidate, Estimate]) -> _Row | None:
     prediction, estimate = predictions.get(candidate), measured[candidate]
@@ -86,7 +97,7 @@ def _move(candidate: Candidate, prediction: Prediction, fit: _Fit) -> Prediction
         p50_us=prediction.p50_us * p50,
         p99_us=prediction.p99_us * p99,
         throughput_per_second=prediction.throughput_per_second * throughput,
-        log_sigma=math.sqrt(max(_LEAST_VARIANCE, variance)),
+        log_sigma=min(_SIGMA_BOUNDS[1], math.sqrt(max(_LEAST_VARIANCE, variance * fit.surprise))),
         source=f"{prediction.source}, corrected by {len(fit.rows)} measured",
     )
 

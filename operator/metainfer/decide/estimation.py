@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from metainfer.decide.evidence import find_broken, is_figure
+from metainfer.decide.evidence import find_broken, is_another_computation, is_figure
 from metainfer.decide.facts import Candidate, Portrait, RunResult
 from metainfer_probe.contract import BenchReport, Measured
 
@@ -102,7 +102,7 @@ def estimates(runs: Sequence[RunResult], portraits: Mapping[str, Portrait]) -> M
 
 
 def _is_result(run: RunResult) -> bool:
-    return find_broken(run) is None
+    return find_broken(run) is None and not is_another_computation(run)
 
 
 def _anchor(run: RunResult, report: BenchReport, measured: Measured, portraits: Mapping[str, Portrait]) -> _Anchored:

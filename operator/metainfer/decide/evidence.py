@@ -23,6 +23,8 @@ LEAST_ROUNDS = 3
 """A median of fewer rounds is one window's luck."""
 BATCH_TOLERANCE_PPM = 1_000
 """fp32 batched against fp32 single: other kernels for another batch round differently (1-100 ppm); a wrong join differs by percents."""
+WRONG_ANSWERS_PPM = 100_000
+"""fp32 of one runtime differs from another's by some ppm; ten percent is another answer (seen: empty ones, from a runtime on an old processor)."""
 FIGURE_BOUNDS = (1e-6, 1e12)
 """A report is not trusted: what no request can take is no figure."""
 SERVED_AS_STORED = frozenset({"fp16", "int8"})
@@ -101,6 +103,14 @@ def fell_back(run: RunResult) -> Fault | None:
     return _failed("LowCoverage", f"only {readback.coverage_permille / 10:.0f} % of the model ran on {readback.provider}")
 
 
+def answers_are_others(run: RunResult, _: Accuracy) -> Fault | None:
+    """An fp32 that does not compute this model: a failure under any budget."""
+    if not is_another_computation(run):
+        return None
+    found = f"fp32 on {run.candidate.config.execution_provider} answers something else than the model"
+    return Fault("AccuracyExceeded", "AnswersDiffer", f"{found}: {_describe_difference(run)}")
+
+
 def values_invalid(run: RunResult, accuracy: Accuracy) -> Fault | None:
     """NaN or Inf where fp32 has none: a failure under any budget, never an average."""
     difference = run.report.accuracy if run.report is not None else None
@@ -146,14 +156,22 @@ def unverified(run: RunResult, accuracy: Accuracy) -> Fault | None:
 
 
 RUN_RULES: tuple[RunRule, ...] = (run_failed, requests_failed, figures_missing, rounds_missing, other_session_ran, fell_back)
-ANSWER_RULES: tuple[AnswerRule, ...] = (values_invalid, batch_differs, difference_exceeds, unverified)
-ANSWER_RULES_FOR_CURRENT: tuple[AnswerRule, ...] = (values_invalid, batch_differs, difference_exceeds)
+ANSWER_RULES: tuple[AnswerRule, ...] = (answers_are_others, values_invalid, batch_differs, difference_exceeds, unverified)
+ANSWER_RULES_FOR_CURRENT: tuple[AnswerRule, ...] = (answers_are_others, values_invalid, batch_differs, difference_exceeds)
 """The owner serves it already: we do not approve it by leaving it, so it need not be verified."""
 
 
 def find_broken(run: RunResult) -> Fault | None:
     """Why this run is no result, or None."""
     return next((fault for rule in RUN_RULES if (fault := rule(run)) is not None), None)
+
+
+def is_another_computation(run: RunResult) -> bool:
+    """Whether an fp32 answers something else than the model does: its speed, too, is that of something else."""
+    difference = run.report.accuracy if run.report is not None else None
+    if difference is None or run.candidate.config.precision != "fp32":
+        return False
+    return difference.difference_ppm > max(WRONG_ANSWERS_PPM, difference.self_difference_ppm)
 
 
 def find_fault(run: RunResult, accuracy: Accuracy, *, is_current: bool) -> Fault | None:
@@ -178,6 +196,11 @@ def _figures(measured: Measured) -> tuple[float, ...]:
 
 def _failed(reason: str, message: str, *, is_lasting: bool = True) -> Fault:
     return Fault("Failed", reason, f"{reason}: {message}", is_lasting)
+
+
+def _describe_difference(run: RunResult) -> str:
+    difference = run.report.accuracy if run.report is not None else None
+    return f"{_percent(difference.difference_ppm)} apart by {difference.metric}" if difference is not None else "not compared"
 
 
 def _percent(ppm: int) -> str:

@@ -11,14 +11,11 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec
 from metainfer.decide.estimation import STATE_LIMIT
-from metainfer.decide.evidence import find_broken, is_figure
+from metainfer.decide.evidence import find_broken, is_another_computation, is_figure
 from metainfer.decide.facts import Candidate, Portrait, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.portraits import portray
 from metainfer.decide.predictor import Question
 from metainfer_probe.contract import BenchReport, Measured, NodeReport, ProfileReport
-
-WRONG_ANSWERS_PPM = 100_000
-"""fp32 of one runtime differs from another's by some ppm; ten percent is another answer (seen: empty ones, from a runtime on an old processor)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +85,11 @@ def _as_portrait(node: str, report: NodeReport, home: Candidate | None) -> Portr
     return Portrait(node, NodePortraitSpec(node_uid=node, pool=pool, family=family), portray(report))
 
 
-def _is_wrong(run: RunResult) -> bool:
-    """No result, or an fp32 whose answers are none of the model's: its speed is that of another computation."""
-    accuracy = run.report.accuracy if run.report is not None else None
-    wrong = run.candidate.config.precision == "fp32" and accuracy is not None and accuracy.difference_ppm > WRONG_ANSWERS_PPM
-    return wrong or find_broken(run) is not None
-
-
 def _sample(digest: str, run: RunResult, profile: ProfileResult | None, portraits: _Portraits) -> Sample | None:
     report = run.report
-    if report is None or report.candidate is None or _is_wrong(run) or profile is None or profile.report is None:
+    if report is None or report.candidate is None or profile is None or profile.report is None:
+        return None
+    if find_broken(run) is not None or is_another_computation(run):
         return None
     provider = run.candidate.config.execution_provider
     question = Question(

@@ -164,7 +164,11 @@ def expected_gain(item: Ranked, best: Ranked) -> float:
 
 
 def expects_fault(candidate: Candidate, faults: Mapping[Candidate, Fault]) -> bool:
-    """Whether a measured one failed that differs only by a smaller batch or fewer parallel executions, or whose joined requests were wrong."""
+    """Whether a measured one tells that this one fails, too.
+
+    It failed and differs only by a smaller batch or fewer parallel executions, its joined requests were wrong, or its runtime computes
+    something else there.
+    """
     return any(_shares_fault(candidate, other, fault) for other, fault in faults.items())
 
 
@@ -172,6 +176,8 @@ def _shares_fault(candidate: Candidate, other: Candidate, fault: Fault) -> bool:
     mine, theirs = candidate.config, other.config
     if (candidate.pool, candidate.family, mine.execution_provider) != (other.pool, other.family, theirs.execution_provider):
         return False
+    if fault.reason == "AnswersDiffer":
+        return True
     if fault.reason == "BatchDiffers":
         return joins_requests(mine)
     if fault.verdict == "AccuracyExceeded":

@@ -212,7 +212,7 @@ def _not_measured(item: Ranked, record: _Record) -> Judgement:
     if item.candidate in record.measured:
         return Judgement("Failed", "measured, but it has no utility: its family's cost is unknown", record.measured[item.candidate])
     if expects_fault(item.candidate, record.faults):
-        return Judgement("NotMeasured", "left out: the same precision failed with a smaller batch or fewer parallel executions, or joined requests were wrong")
+        return Judgement("NotMeasured", "left out: like one that was measured and failed, or whose joined requests or fp32 were wrong")
     return Judgement("NotMeasured", f"predicted at {item.score_permille / 1000:.2f}: {item.prediction.source}")
 
 

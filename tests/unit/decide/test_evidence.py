@@ -64,6 +64,7 @@ def test_a_sound_run_is_a_result(run: RunResult) -> None:
 
 
 BAD_ANSWERS = (
+    ("AnswersDiffer", "AccuracyExceeded", make_run(FP32, accuracy=make_accuracy(difference_ppm=100_001)), Accuracy(budget_permille=1000)),
     ("InvalidValues", "AccuracyExceeded", make_run(INT8, accuracy=make_accuracy(invalid_values=True)), Accuracy(budget_permille=1000)),
     ("BatchDiffers", "AccuracyExceeded", make_run(BATCHED, accuracy=make_accuracy(batch_difference_ppm=1001)), Accuracy(budget_permille=1000)),
     ("AccuracyExceeded", "AccuracyExceeded", make_run(INT8, accuracy=make_accuracy(difference_ppm=10_001)), DEFAULT),

@@ -126,6 +126,18 @@ def test_when_joined_requests_are_wrong_no_other_batch_is_tried_on_that_provider
     assert candidate_of(next_step(make_situation(predicted, make_run(FP32), wrong))) == INT8
 
 
+def test_where_fp32_computes_something_else_nothing_more_is_tried() -> None:
+    """The runtime is broken for this model on these cards, in every precision; its speed there makes nothing else look fast."""
+    wrong = make_run(OPENVINO, 100.0, accuracy=make_accuracy(difference_ppm=999_000), number=2)
+    broken = make_candidate("openvino-cpu", execution_provider=OPENVINO_PROVIDER, precision="int8")
+    situation = make_situation({FP32: 10_000.0, OPENVINO: 5_000.0, broken: 1_000.0, BATCHED: 9_000.0, INT8: 9_500.0}, make_run(FP32), wrong)
+    assert situation.faults[OPENVINO].reason == "AnswersDiffer"
+    step = next_step(situation)
+    assert isinstance(step, Measure)
+    assert step.candidate not in (OPENVINO, broken)
+    assert situation.ranking[0].prediction.throughput_per_second < 10 * 4e6 / 1_000.0
+
+
 def test_the_loop_ends_after_top_k_others() -> None:
     """Failed runs count: each took its time."""
     situation = make_situation(THREE, make_run(FP32), make_run(BF16, failure=CRASH), top_k=1)
