@@ -1,4 +1,4 @@
-"""``metainfer-probe node|profile|bench``: one measurement per process, always ending in a report.
+"""``metainfer-probe node|profile|bench``: one measurement per process, always ending in a report; ``load`` sends requests to a server.
 
 Whatever happens (a refusal, a defect of ours, SIGTERM when the Job's deadline comes) ends in a report with a reason:
 the summary in the termination log, the whole report as the last line of standard output. Runtimes and numpy are
@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "providers":
         return _print_providers()
+    if options.command == "load":
+        return _send_load(options)
     signal.signal(signal.SIGTERM, _terminate)
     report = _report(options)
     _write(report, options.termination_log)
@@ -69,7 +71,19 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--workdir", type=Path, default=None, help="writable folder for downloads and variants; default: a temporary one")
         command.add_argument("--termination-log", type=Path, default=Path("/dev/termination-log"), help="where the summary goes")
     commands.add_parser("providers", help="list the execution providers of this image")
+    _add_load(commands.add_parser("load", help="send requests to a running server of this cluster, for a bounded time"))
     return parser
+
+
+def _add_load(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--url", required=True, help="http://HOST:PORT/PATH; private and loopback addresses only")
+    command.add_argument("--inputs", type=Path, required=True, help="calibration file (.npz, one array per INPUT/INDEX), or .json with one request's body")
+    how = command.add_mutually_exclusive_group(required=True)
+    how.add_argument("--clients", type=int, default=0, help="closed loop: so many callers with one request in flight each")
+    how.add_argument("--rate", type=float, default=0.0, help="open loop: so many requests per second on average, whatever becomes of them")
+    command.add_argument("--seconds", type=float, required=True, help="end after this time, at most an hour")
+    command.add_argument("--timeout", type=float, default=10.0, help="seconds until a request counts as failed")
+    command.add_argument("--report-seconds", type=float, default=5.0, help="time between two lines of figures")
 
 
 def _report(options: argparse.Namespace) -> Report:
@@ -170,6 +184,23 @@ def _print_providers() -> int:
     for provider in available_providers():
         backend = find_backend(provider)
         print(f"{provider}\t{backend.runtime_version()}\t{','.join(backend.native_precisions())}")
+    return EXIT_MEASURED
+
+
+def _send_load(options: argparse.Namespace) -> int:
+    """Exit code 3 with the reason when nothing was sent or nothing was answered."""
+    from metainfer_probe.backends.base import ProbeError
+    from metainfer_probe.offered_load import Offer, send_load
+
+    offer = Offer(options.seconds, clients=options.clients, rate=options.rate, timeout_seconds=options.timeout, report_seconds=options.report_seconds)
+    try:
+        tally = send_load(options.url, options.inputs, offer)
+    except ProbeError as error:
+        print(f"error: {error.reason}: {error.message}", file=sys.stderr)
+        return EXIT_FAILED_WITH_REASON
+    if not tally.latencies_us:
+        print(f"error: NothingAnswered: {tally.first_error or 'no request was sent'}", file=sys.stderr)
+        return EXIT_FAILED_WITH_REASON
     return EXIT_MEASURED
 
 

@@ -82,6 +82,12 @@ def find_refused(address: Address) -> str | None:
     return None
 
 
+def find_outside(address: Address) -> str | None:
+    """Why an address is nobody's own, as loopback and private networks are, or None. Pure."""
+    outside = any(meant.is_global for meant in _meant_by(address) if not meant.is_loopback)
+    return "an address of the internet" if outside else None
+
+
 def _meant_by(address: Address) -> tuple[Address, ...]:
     """The address and every IPv4 address that it is another spelling of, or is carried to by a translator or tunnel."""
     if isinstance(address, IPv4Address):
