@@ -125,6 +125,19 @@ def condition(item: Mapping[str, Any] | None, kind: str) -> Object:
     return next((entry for entry in conditions if entry["type"] == kind), {"type": kind, "status": "Unknown", "reason": "", "message": ""})
 
 
+def predictor_of(lab: Lab, pool: str = "demo") -> Object:
+    """``status.predictor`` of a pool; empty before the operator has looked at it."""
+    status: Object = (lab.find("acceleratorpool", pool) or {}).get("status", {})
+    return dict(status.get("predictor") or {})
+
+
+def describe_predictor(state: Mapping[str, Any]) -> str:
+    """Which model ranks and which was trained last, in one line."""
+    serving = f"model {state['version']} of {state['rows']} rows ranks" if "version" in state else "the roofline alone ranks"
+    newest = f"model {state['newestVersion']} was trained last: {state.get('newestVerdict', '')}" if "newestVersion" in state else "none was trained here yet"
+    return f"{serving}, {newest}"
+
+
 def fill(path: Path, **values: str) -> str:
     """A manifest with ``${NAME}`` places filled in."""
     return string.Template(path.read_text(encoding="utf-8")).substitute(values)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from metainfer.decide.facts import MeasuringLimits
+from metainfer.decide.learned import NEW_SAMPLES
 from metainfer.store.retention import Retention
 
 PREFIX = "METAINFER_"
@@ -58,6 +59,7 @@ class Settings(BaseModel):
     )
     store_keep_detail_days: int = Field(default=30, ge=1, le=36_500, description="Age at which the large detail of a report is dropped; the report stays.")
     store_compact_seconds: Seconds = Field(default=21_600.0, description="Time between two compactions of the sample store.")
+    learn_after_samples: int = Field(default=NEW_SAMPLES, ge=1, le=1_000_000, description="New benchmarks after which a new predictor is trained.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe log line that is written.")
     health_port: int = Field(default=8080, ge=1, le=65_535, description="Port of /healthz, /readyz and /metrics.")
 

@@ -210,6 +210,7 @@ def test_every_setting_of_the_values_can_be_overridden() -> None:
         "storeKeepDays": 7,
         "storeKeepDetailDays": 1,
         "storeCompactSeconds": 60,
+        "learnAfterSamples": 3,
         "imageBytes": 5_000_000_000,
         "jobUserId": 1000,
         "benchWindowSeconds": 0.25,

@@ -1,7 +1,7 @@
 """The whole operator on the local cluster: brought up once per session, with short measuring windows.
 
-What is short here: windows of 0.4 s and 3 rounds instead of 1.5 s and 7, probes of 6 s instead of 30 s. Decisions made with them
-are noisier; the tests check that the loop works, not that it picks the best card.
+What is short here: windows of 0.4 s and 3 rounds instead of 1.5 s and 7, probes of 6 s instead of 30 s, two benchmarks before a new
+predictor is trained instead of 20. Decisions made with them are noisier; the tests check that the loop works, not that it picks the best card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 from bring_up import ensure_cluster, ensure_models, install_chart, models_volume
 from lab import Lab, LabError, condition, wait_until
 
-SHORT = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45}
+SHORT = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45, "learnAfterSamples": 2}
 POOL_MANIFEST = Path(__file__).resolve().parents[2] / "hack" / "demo" / "manifests" / "pool.yaml"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from infer_requests import difference, infer_request, outputs_of
-from lab import IMAGES, SYSTEM_NAMESPACE, Lab, condition, fill, wait_until
+from lab import IMAGES, SYSTEM_NAMESPACE, Lab, condition, describe_predictor, fill, predictor_of, wait_until
 from tests.e2e.objects import make_adaptation, make_target, write_wide_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -177,6 +177,22 @@ def test_mode_off_recommends_with_a_ready_patch_and_writes_nothing(lab: Lab, nam
     after = lab.find("deployment", "advised", namespace)
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["spec"] == before["spec"]
+
+
+def test_what_was_measured_is_learned(lab: Lab, namespace: str, settled: Settled) -> None:
+    """Benchmarks flow back: a newer predictor is trained on them and shows in the pool, with what it is worth; it ranks only where it won."""
+    before = predictor_of(lab)
+    start(lab, namespace, make_target("taught"))
+    lab.apply_objects(make_adaptation("taught", updatePolicy={"mode": "Off"}), namespace=namespace)
+    settled("taught", "PlacementDecided")
+
+    def moved() -> dict[str, Any] | None:
+        now = predictor_of(lab)
+        return now if now.get("newestVersion", 0) > before.get("newestVersion", 0) else None
+
+    after = wait_until("a newer predictor in the registry", moved, timeout_seconds=420, every_seconds=2)
+    assert "regret" in after["newestVerdict"], describe_predictor(after)
+    assert after.get("version", 0) <= after["newestVersion"]
 
 
 def test_without_settings_nothing_is_written(lab: Lab, namespace: str, settled: Settled) -> None:

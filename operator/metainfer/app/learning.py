@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
-from metainfer.decide.learned import ModelRecord, must_make_anew, why_train
+from metainfer.decide.learned import NEW_SAMPLES, ModelRecord, must_make_anew, why_train
 from metainfer.predict.learned.errors import ModelUnreadable
 from metainfer.predict.registry import Registry
 from metainfer.predict.registry_files import read_record
@@ -71,11 +71,15 @@ Train = Callable[[Material, datetime | None], Awaitable[ModelRecord]]
 class Learner:
     """One per operator. ``changed`` is called when another model (or none) answers from now on."""
 
-    def __init__(self, store: LearningStore, registry: Registry, changed: Callable[[], object], train: Train | None = None) -> None:
+    def __init__(
+        self, store: LearningStore, registry: Registry, changed: Callable[[], object], train: Train | None = None, *, enough: int = NEW_SAMPLES
+    ) -> None:
         self._store = store
         self._registry = registry
         self._changed = changed
         self._train = train or train_in_process
+        self._enough = enough
+        """New samples after which a new model is tried."""
         self._tried = 0
         """Samples of the last try that gave no model: it is tried again when there are more."""
         self._met = 0
@@ -93,12 +97,12 @@ class Learner:
 
     async def learn(self, now: datetime) -> ModelRecord | None:
         """Serve what the store has, and train when that is worth it; the model that was made, if one was."""
-        self._offer(await self._store.find_champion())
         last = await self._store.find_last_model()
+        self._show(await self._store.find_champion(), last)
         state = self._registry.state
         count = await self._store.count_runs(None if must_make_anew(last, state) else _trained_until(last))
         await self._meet_cards(count)
-        why = why_train(last, count - self._tried, state, now)
+        why = why_train(last, count - self._tried, state, now, enough=self._enough)
         if why is None:
             return None
         serving = self._registry.champion
@@ -113,7 +117,7 @@ class Learner:
         newest = max((run.finished_at for _, run in material.runs), default=now)
         stored = await self._store.record_model(replace(record, metrics={**record.metrics, "trained_until": newest.isoformat()}))
         _log.info("trained", extra={"because": why, "version": stored.version, "serves": stored.serves, "verdict": stored.metrics.get("verdict", "")})
-        self._offer(stored)
+        self._show(stored, stored)
         return stored
 
     async def _meet_cards(self, count: int) -> None:
@@ -123,8 +127,11 @@ class Learner:
             self._registry.learn_cards(await asyncio.to_thread(lambda: build_training_rows(material.join())))
             self._met = count
 
-    def _offer(self, record: ModelRecord | None) -> None:
-        if record is not None and self._registry.offer(record):
+    def _show(self, champion: ModelRecord | None, newest: ModelRecord | None) -> None:
+        """Let a champion serve, and the pools say so, and what was trained last."""
+        serves_anew = champion is not None and self._registry.offer(champion)
+        is_news = newest is not None and self._registry.note_newest(newest)
+        if serves_anew or is_news:
             self._changed()
 
 

@@ -189,7 +189,7 @@ def build_operator(settings: Settings, store: PatientStore) -> Operator:
         for pool in cluster.pools():
             queue.add(Request("pool", "", pool.name))
 
-    learner = Learner(StoredModels(store), models, look_at_pools)
+    learner = Learner(StoredModels(store), models, look_at_pools, enough=settings.learn_after_samples)
     resync = Resync(client, intake, period_seconds=settings.resync_seconds)
     return Operator(settings, client, queue, resync, intake, reconciler, store, cluster, learner)
 

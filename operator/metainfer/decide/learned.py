@@ -52,6 +52,10 @@ class LearnedState:
     base_regret_permille: int = -1
     families: Mapping[str, FamilyRecord] = field(default_factory=dict)
     """By ``POOL/FAMILY``."""
+    newest_version: int | None = None
+    """Of the last model that was trained, whether it serves or lost against the one that does; None = none was."""
+    newest_verdict: str = ""
+    """How it did on models that it had not seen."""
     problem: tuple[str, str] | None = None
     """Reason and message."""
 
@@ -67,13 +71,18 @@ def must_make_anew(last: ModelRecord | None, state: LearnedState) -> bool:
     return last is not None and last.version == state.version and state.problem is not None and state.problem[0] in UNREADABLE
 
 
-def why_train(last: ModelRecord | None, new_samples: int, state: LearnedState, now: datetime) -> str | None:
-    """What makes a new model worth a try, in words; None = nothing yet. ``last`` is the newest model, whether it won or not."""
+def why_train(last: ModelRecord | None, new_samples: int, state: LearnedState, now: datetime, *, enough: int = NEW_SAMPLES) -> str | None:
+    """What makes a new model worth a try, in words; None = nothing yet.
+
+    Args:
+        last: the newest model, whether it won or not.
+        enough: new samples that are worth it whatever the time.
+    """
     if new_samples <= 0:
         return None
     if must_make_anew(last, state) and state.problem is not None:
         return f"the stored model cannot be used: {state.problem[1]}"
-    if new_samples >= NEW_SAMPLES:
+    if new_samples >= enough:
         return f"{new_samples} new samples"
     if last is not None and now - last.made_at >= LONGEST_WAIT:
         return f"{new_samples} new samples in more than a day"

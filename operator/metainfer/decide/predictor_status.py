@@ -14,11 +14,17 @@ CONDITION_REASONS: Final[Mapping[str, str]] = {"OtherVersion": "ModelOutdated", 
 """Of the registry's reasons; they are about a document, the condition is about the predictor."""
 
 
+VERDICT_LENGTH = 256
+"""Of ``PredictorStatus.newest_verdict``."""
+
+
 def build_predictor_status(learned: LearnedState) -> PredictorStatus:
     """Version, rows and held-out figures of the model that serves; without one, only which features this operator has."""
+    newest = {"newest_version": learned.newest_version, "newest_verdict": learned.newest_verdict[:VERDICT_LENGTH]}
     if learned.version is None or learned.problem is not None:
-        return PredictorStatus(feature_version=learned.feature_version)
+        return PredictorStatus(feature_version=learned.feature_version, **newest)
     return PredictorStatus(
+        **newest,
         version=learned.version,
         feature_version=learned.feature_version,
         rows=learned.rows,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -60,6 +60,7 @@ class Registry:
         self._state = LearnedState(feature_version=FEATURE_VERSION, problem=("NoModel", "nothing was learned yet: rankings rest on the roofline alone"))
         self._tried: tuple[int, str] | None = None
         self._shifts = Shifts()
+        self._newest: tuple[int, str] | None = None
         if shipped is not None:
             self.offer(shipped)
 
@@ -82,7 +83,14 @@ class Registry:
     @property
     def state(self) -> LearnedState:
         """For a pool's status."""
-        return self._state
+        version, verdict = self._newest or (None, "")
+        return replace(self._state, newest_version=version, newest_verdict=verdict)
+
+    def note_newest(self, record: ModelRecord) -> bool:
+        """Remember the last model that was trained, which may have lost; True when it is another one than before."""
+        newest = (record.version, str(record.metrics.get("verdict", "")))
+        changed, self._newest = newest != self._newest, newest
+        return changed
 
     def offer(self, record: ModelRecord) -> bool:
         """Let a champion's record serve; True when something changed. One that cannot be read leaves the base, with its reason."""

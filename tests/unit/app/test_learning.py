@@ -130,6 +130,7 @@ async def test_recorded_benchmarks_become_a_model_that_ranks_and_shows(trained: 
     status = await pool_status(parts)
     assert status.predictor is not None
     assert (status.predictor.version, status.predictor.rows) == (2, 192)
+    assert (status.predictor.newest_version, status.predictor.newest_verdict) == (2, made.metrics["verdict"])
     assert parts.changes == [1, 2]
     await parts.store.close()
 
@@ -154,6 +155,24 @@ async def test_a_restart_serves_what_the_store_has_without_training(trained: Pat
     assert await parts.learner(train=never).learn(LATER + timedelta(days=9)) is None
     assert parts.changes == [1]
     await parts.store.close()
+
+
+async def test_a_model_that_lost_shows_in_the_status_while_the_one_before_goes_on_serving(trained: Path, tmp_path: Path) -> None:
+    """Samples flow back and the registry moves, also where that changes no ranking; a restart shows the same."""
+    store = copy_of(trained, tmp_path)
+    await record(store, Fleet(models=1, first_model=40).build())
+
+    async def lose(material: Material, known_until: datetime | None) -> ModelRecord:
+        return ModelRecord(0, LATER, 1, "hash", 9, serves=False, metrics={"verdict": "worse than the one before"})
+
+    for parts in (Parts(store), Parts(store)):
+        await parts.learner(train=lose, enough=1).learn(LATER)
+        status = await pool_status(parts)
+        assert status.predictor is not None
+        assert (status.predictor.version, status.predictor.newest_version) == (1, 2)
+        assert status.predictor.newest_verdict == "worse than the one before"
+        assert set(parts.changes) == {1}
+    await store.close()
 
 
 async def test_a_damaged_model_is_made_anew_and_the_base_answers_meanwhile(trained: Path, tmp_path: Path) -> None:
@@ -244,3 +263,9 @@ def test_training_is_worth_it_after_enough_samples_or_time(samples: int, age: ti
     """Both bounds; a model that is old but knows everything stays."""
     last = ModelRecord(version=4, made_at=LATER - age, feature_version=1, training_hash="", rows=1, serves=False)
     assert why_train(last, samples, LearnedState(version=3), LATER) == want
+
+
+def test_how_many_samples_are_enough_is_a_setting() -> None:
+    """For who makes few benchmarks."""
+    assert why_train(None, 2, LearnedState(), LATER, enough=2) == "2 new samples"
+    assert why_train(None, 2, LearnedState(), LATER, enough=3) is None

@@ -120,6 +120,10 @@ class PredictorStatus(ApiModel):
         default=None, description="heldOutRegretPermille is the throughput that its first pick loses against the best one, on models not trained on."
     )
     base_regret_permille: int | None = Field(default=None, description="baseRegretPermille is the same for the roofline alone.")
+    newest_version: int | None = Field(
+        default=None, description="newestVersion is the last model that was trained; it serves only where it won, so version may be older. Absent = none."
+    )
+    newest_verdict: str = Field(default="", max_length=256, description="newestVerdict is how it did on models not trained on, against the one before.")
 
 
 class UnassignedNode(ApiModel):
