@@ -33,7 +33,7 @@ PROVIDERS = (ORT, OPENVINO)
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MICRO = MicroProbe(gflops=50.0, bandwidth_gigabytes_per_second=10.0, spread_permille=10)
-SPEED = {"fast": 2.0, "slow": 1.0, "other": 1.5}
+SPEED = {"fast": 2.0, "slow": 1.0, "other": 1.5, "native": 2.0, "avx2": 1.0}
 Factor = Callable[[Candidate], float]
 
 

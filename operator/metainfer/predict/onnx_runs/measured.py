@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec
-from metainfer.decide.evidence import find_broken
+from metainfer.decide.evidence import find_broken, is_another_computation
 from metainfer.decide.facts import Candidate, Portrait, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learning import Sample
 from metainfer.decide.portraits import portray
@@ -44,7 +44,7 @@ class MeasuredModel:
     runs: Mapping[Candidate, tuple[RunResult, ...]]
     """Repetitions, oldest first; the first one answers where the operator asks."""
     truths: Mapping[Candidate, Truth]
-    """Of every candidate with a result, right or wrong."""
+    """Of every candidate with a result, also where its answers are not good enough."""
     reference_log_spread: float
     """Standard deviation of the reference's log latency over all runs: what one measurement without its reference is worth."""
 
@@ -70,14 +70,14 @@ def read_onnx_runs(lines: Sequence[str], name: str) -> OnnxRuns:
 
 
 def build_onnx_runs(material: Material, names: Mapping[str, str]) -> OnnxRuns:
-    """From what a table holds; ``names`` of models by digest, a digest's first letters where there is none."""
+    """From what a table holds; ``names`` of models by digest, the digest itself where there is none."""
     homes = {run.node: run.candidate for _, run in material.runs}
     portraits = {probe.node: _as_portrait(probe, homes[probe.node]) for probe in material.probes if probe.report is not None and probe.node in homes}
     profiles = {item.report.digest: item for item in material.profiles if item.report is not None and item.report.failure is None}
     by_model: dict[str, list[RunResult]] = {}
     for digest, run in material.runs:
         by_model.setdefault(digest, []).append(run)
-    found = (_build_model(names.get(digest, digest[:12]), profiles[digest], runs, portraits) for digest, runs in by_model.items() if digest in profiles)
+    found = (_build_model(names.get(digest, digest), profiles[digest], runs, portraits) for digest, runs in by_model.items() if digest in profiles)
     return OnnxRuns(tuple(sorted(found, key=lambda item: item.name)), portraits, material.join())
 
 
@@ -101,7 +101,7 @@ def _build_model(name: str, profile: ProfileResult, runs: Iterable[RunResult], p
     by_candidate: dict[Candidate, list[RunResult]] = {}
     for run in sorted(runs, key=lambda item: item.finished_at):
         by_candidate.setdefault(run.candidate, []).append(run)
-    good = [run.report for items in by_candidate.values() for run in items if run.report is not None and find_broken(run) is None]
+    good = [run.report for items in by_candidate.values() for run in items if run.report is not None and _is_result(run)]
     levels = [math.log(item.reference.mean_us) for item in good if item.reference is not None and item.reference.mean_us > 0]
     level_us = math.exp(median(levels)) if levels else 0.0
     questions = {}
@@ -115,9 +115,13 @@ def _build_model(name: str, profile: ProfileResult, runs: Iterable[RunResult], p
     return MeasuredModel(name, report.digest, questions, {key: tuple(items) for key, items in by_candidate.items()}, truths, _deviation(levels))
 
 
+def _is_result(run: RunResult) -> bool:
+    return find_broken(run) is None and not is_another_computation(run)
+
+
 def _truth(runs: Sequence[RunResult], level_us: float) -> Truth | None:
     """Geometric mean over repetitions; None without a result or without its reference."""
-    found = [truth for run in runs if run.report is not None and find_broken(run) is None and (truth := _one_truth(run.report, level_us)) is not None]
+    found = [truth for run in runs if run.report is not None and _is_result(run) and (truth := _one_truth(run.report, level_us)) is not None]
     if not found:
         return None
     return Truth(*(math.exp(fmean(math.log(getattr(item, name)) for item in found)) for name in ("p50_us", "p99_us", "throughput_per_second")))
