@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.apiserver.merge_patch import patch_merge
 
 from metainfer.kube.client import KubeClient
 from metainfer.kube.credentials import Credentials, read_credentials
@@ -72,7 +73,7 @@ async def create_node(kube: KubeClient, name: str, *, labels: Mapping[str, str] 
         )
         | {"architecture": "amd64"},
     }
-    return await kube.patch_merge(NODE, name, None, {"status": status}, subresource="status")
+    return await patch_merge(kube, NODE, name, None, {"status": status}, subresource="status")
 
 
 def make_deployment(name: str, namespace: str, *, env: Mapping[str, str] | None = None, **pod: Any) -> Raw:

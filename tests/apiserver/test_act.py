@@ -21,6 +21,7 @@ from tests.apiserver.make_cluster import (
     make_deployment,
     make_pool,
 )
+from tests.apiserver.merge_patch import patch_merge
 from tests.unit.act.make_actions import LIMITS, make_bench_job, make_probe_job
 
 from metainfer.act.events import ObjectRef
@@ -73,7 +74,7 @@ def results(outcomes: list[Outcome]) -> list[str]:
 
 async def restrict(kube: KubeClient, namespace: str) -> None:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    await kube.patch_merge(NAMESPACE, namespace, None, {"metadata": {"labels": labels}})
+    await patch_merge(kube, NAMESPACE, namespace, None, {"metadata": {"labels": labels}})
     await ensure_priority_class(kube, CLASS)
 
 
@@ -155,7 +156,7 @@ async def test_a_quota_on_jobs_is_told_with_its_numbers(kube: KubeClient, namesp
     await kube.create(QUOTA, make(QUOTA, "team", namespace, spec={"hard": {"count/jobs.batch": "0"}}))
     # No controller runs here that would take the quota into force.
     status = {"hard": {"count/jobs.batch": "0"}, "used": {"count/jobs.batch": "0"}}
-    await kube.patch_merge(QUOTA, "team", namespace, {"status": status}, subresource="status")
+    await patch_merge(kube, QUOTA, "team", namespace, {"status": status}, subresource="status")
     outcome = await refused_by_quota(kube, namespace)
     assert outcome.failure is not None
     assert (outcome.failure.reason, outcome.failure.retryable) == ("QuotaExceeded", True)
@@ -400,7 +401,7 @@ async def test_the_same_apply_twice_is_one_rollout(kube: KubeClient, namespace: 
 async def test_an_apply_is_for_the_version_that_was_judged(kube: KubeClient, namespace: str) -> None:
     """The owner moved since, so what is his must be judged again: nothing is written."""
     judged = (await create_target(kube, namespace))["metadata"]["resourceVersion"]
-    moved = await kube.patch_merge(DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"team": "speech"}}})
+    moved = await patch_merge(kube, DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"team": "speech"}}})
     with pytest.raises(Conflict):
         await execute(kube, replace(make_apply(namespace, env={PRECISION: "int8"}), resource_version=judged))
     assert await kube.get(DEPLOYMENT, "ocr", namespace) == moved
@@ -496,7 +497,7 @@ async def test_a_write_in_between_makes_the_release_a_conflict(kube: KubeClient,
     await overwrite(kube, remembered[0])
 
     async def relabel() -> None:
-        await as_manager(kube, "somebody").patch_merge(DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"moved": "yes"}}})
+        await patch_merge(as_manager(kube, "somebody"), DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"moved": "yes"}}})
 
     with pytest.raises(Conflict):
         await restore_target(Meanwhile(kube, "patch_json", relabel), namespace, "ocr")

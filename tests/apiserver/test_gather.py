@@ -20,6 +20,7 @@ from tests.apiserver.make_cluster import (
     make_deployment,
     make_pool,
 )
+from tests.apiserver.merge_patch import patch_merge
 from tests.unit.act.make_actions import LIMITS, make_bench_job, make_probe_job
 from tests.unit.observe.make_jobs import CANDIDATE, make_report
 
@@ -93,7 +94,7 @@ async def finish(kube: KubeClient, job: Raw, container: Raw, **pod_status: Any) 
     await kube.create(POD, make(POD, f"{name}-x", namespace, metadata=metadata, spec=template["spec"]))
     state = {"name": "probe", "image": "probe:1", "imageID": "x", "ready": False, "restartCount": 0, "state": container}
     status = {"phase": "Running", "containerStatuses": [state], **pod_status}
-    await kube.patch_merge(POD, f"{name}-x", namespace, {"status": status}, subresource="status")
+    await patch_merge(kube, POD, f"{name}-x", namespace, {"status": status}, subresource="status")
 
 
 async def create_run(kube: KubeClient, namespace: str) -> Raw:

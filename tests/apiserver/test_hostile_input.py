@@ -17,6 +17,7 @@ import yaml
 from tests.apiserver.api_server import ROOT, find_binary
 from tests.apiserver.make_bad import make_good
 from tests.apiserver.make_cluster import connect_limited, ensure_kinds, ensure_priority_class, make, make_deployment, make_pool
+from tests.apiserver.merge_patch import patch_merge
 from tests.unit.decide.check_plan import LIMITS, check_adaptation_plan, check_job
 from tests.unit.decide.make_world import World, make_world
 from tests.unit.probe.hostile_documents import paths_of, with_value
@@ -242,16 +243,16 @@ async def test_a_user_of_adaptations_may_write_their_spec_and_nothing_else(kube:
     raw = await user.create(ADAPTATION, make_adaptation(ready, SPEC))
     name = raw["metadata"]["name"]
     assert "recommendation" not in raw.get("status", {})
-    await user.patch_merge(ADAPTATION, name, ready, {"spec": {"suspend": True}})
+    await patch_merge(user, ADAPTATION, name, ready, {"spec": {"suspend": True}})
     job = make(JOB, "j", ready, spec={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
     portrait = Kind("metainfer.dev", "v1alpha1", "NodePortrait", "nodeportraits", namespaced=False)
     for attempt in (
-        user.patch_merge(ADAPTATION, name, ready, {"status": {"observedGeneration": 9}}, subresource="status"),
+        patch_merge(user, ADAPTATION, name, ready, {"status": {"observedGeneration": 9}}, subresource="status"),
         user.create(POOL, make_pool("mine")),
         user.create(JOB, job),
         user.create(POD, make(POD, "p", ready, spec={"containers": [{"name": "c", "image": "i"}]})),
         user.get(DEPLOYMENT, "ocr", ready),
-        user.patch_merge(DEPLOYMENT, "ocr", ready, {"spec": {"replicas": 0}}),
+        patch_merge(user, DEPLOYMENT, "ocr", ready, {"spec": {"replicas": 0}}),
         user.create(portrait, make(portrait, "n", spec={"nodeUid": "u", "pool": "p", "family": "f"})),
     ):
         with pytest.raises(Forbidden):

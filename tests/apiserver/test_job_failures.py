@@ -24,6 +24,7 @@ from tests.apiserver.make_cluster import (
     make_deployment,
     make_pool,
 )
+from tests.apiserver.merge_patch import patch_merge
 from tests.apiserver.test_gather import create_bench, create_run, ensure_node, finish, look
 from tests.unit.act.make_actions import LIMITS
 from tests.unit.observe.make_jobs import make_report
@@ -105,7 +106,7 @@ async def create_pool(kube: KubeClient, namespace: str) -> str:
     await ensure_priority_class(kube, LIMITS.priority_class)
     await create_node(kube, f"node-{namespace}", labels={"card": namespace})
     # The API server taints a new node as not ready; the controller that would take the taint off does not run here.
-    await kube.patch_merge(NODE, f"node-{namespace}", None, {"spec": {"taints": None}})
+    await patch_merge(kube, NODE, f"node-{namespace}", None, {"spec": {"taints": None}})
     pool = make_pool(f"pool-{namespace}")
     pool["spec"]["families"][0]["selector"] = {"matchLabels": {"card": namespace}}
     pool["metadata"]["labels"] = {"of": namespace}
@@ -117,7 +118,7 @@ async def deny_by_quota(kube: KubeClient, namespace: str) -> None:
     """No Jobs at all; no controller runs here that would take the quota into force."""
     hard = {"count/jobs.batch": "0"}
     await kube.create(QUOTA, make(QUOTA, "team", namespace, spec={"hard": hard}))
-    await kube.patch_merge(QUOTA, "team", namespace, {"status": {"hard": hard, "used": {"count/jobs.batch": "0"}}}, subresource="status")
+    await patch_merge(kube, QUOTA, "team", namespace, {"status": {"hard": hard, "used": {"count/jobs.batch": "0"}}}, subresource="status")
 
 
 async def deny_by_policy(kube: KubeClient, namespace: str) -> None:
@@ -337,7 +338,7 @@ async def test_a_pod_that_the_scheduler_cannot_place_says_why_in_time(kube: Kube
     spec = {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe:1"}]}
     metadata = {"labels": job["spec"]["template"]["metadata"]["labels"], "ownerReferences": [owner | {"controller": True}]}
     await kube.create(POD, make(POD, f"{name}-x", namespace, metadata=metadata, spec=spec))
-    await kube.patch_merge(POD, f"{name}-x", namespace, {"status": {"phase": "Pending", "conditions": [unplaced]}}, subresource="status")
+    await patch_merge(kube, POD, f"{name}-x", namespace, {"status": {"phase": "Pending", "conditions": [unplaced]}}, subresource="status")
     results = []
     for seconds in (60, LIMITS.job_start_seconds + 1):
         clock = datetime.now(UTC) + timedelta(seconds=seconds)
@@ -352,10 +353,10 @@ async def test_a_job_that_a_queue_suspends_is_known_by_it(kube: KubeClient, name
     job = await create_bench(kube, await create_run(kube, namespace))
     name = job["metadata"]["name"]
     assert project_job(job).suspended is False
-    await kube.patch_merge(JOB, name, namespace, {"spec": {"suspend": True}})
+    await patch_merge(kube, JOB, name, namespace, {"spec": {"suspend": True}})
     held = project_job(await kube.get(JOB, name, namespace))
     assert (held.suspended, held.suspended_by) == (True, ""), "held by our own client, which is nobody"
-    await kube.patch_merge(JOB, name, namespace, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lab"}}})
+    await patch_merge(kube, JOB, name, namespace, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "lab"}}})
     assert project_job(await kube.get(JOB, name, namespace)).suspended_by == "queue lab of kueue.x-k8s.io"
 
 

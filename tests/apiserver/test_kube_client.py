@@ -148,10 +148,9 @@ async def test_patches(kube: KubeClient, namespace: str) -> None:
     await kube.patch_json(CONFIG_MAP, "settings", namespace, [{"op": "test", "path": "/data/a", "value": "1"}, {"op": "remove", "path": "/data/a"}])
     with pytest.raises(Invalid):
         await kube.patch_json(CONFIG_MAP, "settings", namespace, [{"op": "test", "path": "/data/b", "value": "2"}])
-    merged = await kube.patch_merge(CONFIG_MAP, "settings", namespace, {"data": {"b": None, "c": "3"}})
-    assert merged["data"] == {"c": "3"}
+    stale = [{"op": "add", "path": "/metadata/resourceVersion", "value": created["metadata"]["resourceVersion"]}]
     with pytest.raises(Conflict):
-        await kube.patch_merge(CONFIG_MAP, "settings", namespace, {"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "data": {"d": "4"}})
+        await kube.patch_json(CONFIG_MAP, "settings", namespace, [*stale, {"op": "add", "path": "/data/d", "value": "4"}])
 
 
 async def test_the_log_of_nothing_is_not_found(kube: KubeClient, namespace: str) -> None:

@@ -17,6 +17,7 @@ from tests.apiserver.api_server import find_binary
 from tests.apiserver.controllers import run_controllers
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make_adaptation, make_deployment, make_pool
 from tests.apiserver.make_placed import DECISION, PRECISION, Kubectl, declared, env_of, make_actor, place, try_place
+from tests.apiserver.merge_patch import patch_merge
 from tests.apiserver.test_act import as_manager
 
 from metainfer.act.events import ObjectRef
@@ -207,7 +208,7 @@ async def test_retain_keeps_what_is_applied(kube: KubeClient, namespace: str, ku
     kubectl.apply(make_deployment(OCR, namespace))
     await adapt(kube, namespace)
     template = (await kube.get(DEPLOYMENT, OCR, namespace))["spec"]["template"]
-    await kube.patch_merge(ADAPTATION, OCR, namespace, {"spec": {"deletionPolicy": "Retain"}})
+    await patch_merge(kube, ADAPTATION, OCR, namespace, {"spec": {"deletionPolicy": "Retain"}})
     await sweep.look(OCR)
     renewed = await kube.get(DEPLOYMENT, OCR, namespace)
     pre_image = read_pre_image(renewed["metadata"]["annotations"])
@@ -226,7 +227,7 @@ async def test_a_target_that_is_named_no_more_is_given_back(kube: KubeClient, na
     kubectl.apply(make_deployment(OCR, namespace))
     before = await kube.get(DEPLOYMENT, OCR, namespace)
     await adapt(kube, namespace)
-    await kube.patch_merge(ADAPTATION, OCR, namespace, {"spec": {"targetRef": {"name": "another"}}})
+    await patch_merge(kube, ADAPTATION, OCR, namespace, {"spec": {"targetRef": {"name": "another"}}})
     await sweep.look(OCR)
     assert declared(await kube.get(DEPLOYMENT, OCR, namespace)) == declared(before)
 
@@ -252,7 +253,7 @@ async def test_fields_whose_records_a_backup_lost_are_named_and_never_called_res
     """managedFields reset: nothing is ours any more, an apply of nothing would remove nothing and answer 200."""
     kubectl.apply(make_deployment(OCR, namespace))
     await adapt(kube, namespace)
-    await kube.patch_merge(DEPLOYMENT, OCR, namespace, {"metadata": {"managedFields": [{}]}})
+    await patch_merge(kube, DEPLOYMENT, OCR, namespace, {"metadata": {"managedFields": [{}]}})
     if touched:
         await as_manager(kube, "chart").apply(DEPLOYMENT, OCR, make_deployment(OCR, namespace), namespace=namespace)
     await kube.delete(ADAPTATION, OCR, namespace)
@@ -332,7 +333,7 @@ async def pool(kube: KubeClient, namespace: str) -> AsyncIterator[str]:
     name, node = f"pool-{namespace}", f"node-{namespace}"
     raw = await create_node(kube, node, labels={"card": "ort"})
     await kube.create(POOL, make_pool(name, nodeSelector={"matchLabels": {"kubernetes.io/hostname": node}}))
-    await kube.patch_merge(NODE, node, None, {"metadata": {"labels": {"kubernetes.io/hostname": node}}})
+    await patch_merge(kube, NODE, node, None, {"metadata": {"labels": {"kubernetes.io/hostname": node}}})
     spec = NodePortraitSpec(node_uid=raw["metadata"]["uid"], pool=name, family="ort-cpu")
     writes = (WriteNodeLabels(node, {FAMILY_LABEL: "ort-cpu"}), WritePortrait(node, spec, NodePortraitStatus(cards=1)))
     await make_actor(kube).execute(writes, ObjectRef("metainfer.dev/v1alpha1", "AcceleratorPool", name, "uid"))
@@ -345,7 +346,7 @@ async def pool(kube: KubeClient, namespace: str) -> AsyncIterator[str]:
 async def test_a_deleted_pool_leaves_no_label_and_no_portrait(kube: KubeClient, namespace: str, pool: str, sweep: Sweep) -> None:
     """While it lives nothing is taken away; afterwards all of it, and labels of other hands stay."""
     node = f"node-{namespace}"
-    await kube.patch_merge(NODE, node, None, {"metadata": {"labels": {"metainfer.dev/health": "by-hand"}}})
+    await patch_merge(kube, NODE, node, None, {"metadata": {"labels": {"metainfer.dev/health": "by-hand"}}})
     await sweep.look_for_orphans()
     assert (await kube.get(NODE, node))["metadata"]["labels"][FAMILY_LABEL] == "ort-cpu"
     await kube.get(PORTRAIT, node)

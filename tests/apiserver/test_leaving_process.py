@@ -16,6 +16,7 @@ from tests.apiserver.api_server import ROOT, find_binary, run_api_server
 from tests.apiserver.controllers import run_controllers
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make, make_adaptation, make_deployment, make_pool
 from tests.apiserver.make_placed import PRECISION, declared, env_of, make_actor, place
+from tests.apiserver.merge_patch import patch_merge
 from tests.apiserver.test_watch_process import run_process
 from tests.unit.act.make_actions import LIMITS, make_probe_job
 
@@ -241,7 +242,7 @@ async def test_restoring_by_hand_says_what_it_could_not_do(kube: KubeClient, nam
     await place(kube, namespace, OCR, uid=uid, policy="Retain")
     status, said, problems = await restore(kubeconfig, "--namespace", namespace)
     assert (status, "deletionPolicy is Retain" in said, problems) == (0, True, "")
-    await kube.patch_merge(DEPLOYMENT, OCR, namespace, {"metadata": {"managedFields": [{}]}})
+    await patch_merge(kube, DEPLOYMENT, OCR, namespace, {"metadata": {"managedFields": [{}]}})
     status, said, problems = await restore(kubeconfig, "--namespace", namespace, "--name", OCR)
     assert status == 3
     assert f'env[name="{PRECISION}"] (manager unknown)' in said

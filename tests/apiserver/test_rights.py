@@ -15,6 +15,7 @@ import yaml
 from tests.apiserver.api_server import find_binary
 from tests.apiserver.make_cluster import connect_limited, create_node, ensure_kinds, make, make_adaptation, make_deployment, make_pool
 from tests.apiserver.make_placed import place
+from tests.apiserver.merge_patch import patch_merge
 from tests.unit.act.make_actions import LIMITS, make_probe_job
 
 from metainfer.act.events import ObjectRef
@@ -172,7 +173,7 @@ async def test_what_the_operator_must_not_do_is_refused(kube: KubeClient, namesp
         operator.delete(DEPLOYMENT, "ocr", namespace),
         operator.delete(NODE, "n"),
         operator.create(CONFIG_MAP, make(CONFIG_MAP, "c", namespace)),
-        operator.patch_merge(ADAPTATION, "ocr", namespace, {"spec": {"suspend": True}}),
+        patch_merge(operator, ADAPTATION, "ocr", namespace, {"spec": {"suspend": True}}),
     ):
         with pytest.raises(Forbidden):
             await attempt

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make_pool
+from tests.apiserver.merge_patch import patch_merge
 from tests.apiserver.test_watch_process import run_process
 from tests.unit.store.postgres_fixture import one_server, postgres
 from tests.unit.store.postgres_server import PostgresServer
@@ -56,7 +57,7 @@ async def test_it_works_without_its_store_and_says_so_while_it_lasts(
         await running.until("/readyz", 200)
         await asyncio.to_thread(postgres.start)
         await running.until("/metrics", 200, "metainfer_store_up 1.0")
-        await kube.patch_merge(POOL, f"pool-{namespace}", None, {"metadata": {"labels": {"looked": "at"}}})
+        await patch_merge(kube, POOL, f"pool-{namespace}", None, {"metadata": {"labels": {"looked": "at"}}})
         while await read_outage(kube, f"pool-{namespace}") is not None:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.1)
         assert not any("s3cret" in str(line) for line in running.lines)

@@ -13,6 +13,7 @@ import kopf
 import pytest
 from tests.apiserver.fault_proxy import FaultProxy, run_fault_proxy
 from tests.apiserver.make_cluster import CARD, create_node, ensure_kinds, make, make_adaptation, make_deployment, make_pool
+from tests.apiserver.merge_patch import patch_merge
 from tests.unit.watch.make_watch import Watch
 
 from metainfer.kube.client import KubeClient
@@ -125,7 +126,7 @@ async def test_what_is_created_changed_and_deleted_is_seen(kube: KubeClient, nam
         assert cluster.job(namespace, "foreign") is None
         await eventually(lambda: any(node.name == f"n-{namespace}" and node.allocatable[CARD] == 1 for node in cluster.nodes() if node.allocatable))
         assert f"{namespace}/ocr" in watch.queue.take()[0]
-        await kube.patch_merge(DEPLOYMENT, "ocr", namespace, {"spec": {"replicas": 3}})
+        await patch_merge(kube, DEPLOYMENT, "ocr", namespace, {"spec": {"replicas": 3}})
         await eventually(lambda: f"{namespace}/ocr" in watch.queue.take()[0])
         for kind, name in ((POD, "p"), (DEPLOYMENT, "ocr"), (JOB, "ours"), (ADAPTATION, "ocr")):
             await kube.delete(kind, name, namespace)
@@ -155,7 +156,7 @@ async def test_what_was_deleted_while_the_watch_was_down_is_swept(kube: KubeClie
         proxy.refuse = 503
         proxy.cut_watches()
         await kube.delete(NODE, names[0])
-        await kube.patch_merge(NODE, names[1], None, {"metadata": {"labels": {"changed": "yes"}}})
+        await patch_merge(kube, NODE, names[1], None, {"metadata": {"labels": {"changed": "yes"}}})
         proxy.refuse = 0
         await eventually(lambda: {node.name for node in watch.cluster.nodes()} & set(names) == set(names[1:]))
         await eventually(lambda: any(node.labels.get("changed") for node in watch.cluster.nodes()))
@@ -204,7 +205,7 @@ async def test_kopf_leaves_no_trace_on_what_it_watches(kube: KubeClient, namespa
     await kube.create(ADAPTATION, make_adaptation("ocr", namespace))
     created = await kube.create(DEPLOYMENT, make_deployment("ocr", namespace))
     async with live_watch(proxied) as watch:
-        await kube.patch_merge(DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"seen": "yes"}}})
+        await patch_merge(kube, DEPLOYMENT, "ocr", namespace, {"metadata": {"labels": {"seen": "yes"}}})
         await eventually(lambda: (target := watch.cluster.deployment(namespace, "ocr")) is not None and "seen" in target.labels)
     read = await kube.get(DEPLOYMENT, "ocr", namespace)
     assert {item["manager"] for item in read["metadata"]["managedFields"]} == {item["manager"] for item in created["metadata"]["managedFields"]}

@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 from tests.apiserver.fault_proxy import FaultProxy, run_fault_proxy
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make_adaptation, make_pool
+from tests.apiserver.merge_patch import patch_merge
 
 from metainfer.kube.client import KubeClient
 from metainfer.kube.kinds import ADAPTATION, CUSTOM_RESOURCE_DEFINITION, POOL
@@ -142,7 +143,7 @@ async def test_it_says_which_kind_is_missing_until_it_is_there(kube: KubeClient,
         assert (await running.read("/healthz"))[0] == 200
         proxy.hide = frozenset()
         definition = {"metadata": {"annotations": {"installed": "now"}}}
-        await kube.patch_merge(CUSTOM_RESOURCE_DEFINITION, "modeladaptations.metainfer.dev", None, definition)
+        await patch_merge(kube, CUSTOM_RESOURCE_DEFINITION, "modeladaptations.metainfer.dev", None, definition)
         await running.until("/readyz", 200)
         await kube.create(ADAPTATION, make_adaptation("ocr", namespace))
         while not (await kube.get(ADAPTATION, "ocr", namespace))["status"].get("conditions"):  # noqa: ASYNC110 - another process writes it

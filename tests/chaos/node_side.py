@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.apiserver.make_cluster import CARD, make
+from tests.apiserver.merge_patch import patch_merge
 from tests.chaos.kubelet import KubeletLogs
 from tests.chaos.world import World
 
@@ -110,7 +111,7 @@ class NodeSide:
 
     async def _set_job_status(self, job: Raw, status: Raw) -> None:
         metadata = job["metadata"]
-        await self.kube.patch_merge(JOB, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
+        await patch_merge(self.kube, JOB, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
 
     def _measure(self, job: Raw) -> Report:
         """What the probe would have reported."""
@@ -171,7 +172,7 @@ class NodeSide:
         if all(known.get(key, 0) == value for key, value in status.items() if key != "conditions") and _reasons(known) == _reasons(status):
             return
         metadata = deployment["metadata"]
-        await self.kube.patch_merge(DEPLOYMENT, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
+        await patch_merge(self.kube, DEPLOYMENT, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
 
     # --- pods ---
 
@@ -203,7 +204,7 @@ class NodeSide:
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         started = pod["status"].get("startTime") or _now()
         status = {"phase": phase, "startTime": started, "containerStatuses": states, "conditions": conditions}
-        return await self.kube.patch_merge(POD, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
+        return await patch_merge(self.kube, POD, metadata["name"], metadata["namespace"], {"status": status}, subresource="status")
 
     def _is_due(self, pod: Raw) -> bool:
         return time.monotonic() >= self._due.get(pod["metadata"]["uid"], 0.0)

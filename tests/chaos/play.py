@@ -15,6 +15,7 @@ from typing import Any
 from tests.apiserver.fault_proxy import FaultProxy, run_fault_proxy
 from tests.apiserver.faults import Entry
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make
+from tests.apiserver.merge_patch import patch_merge
 from tests.chaos.kubelet import KubeletLogs, run_kubelet_logs
 from tests.chaos.misfortunes import Misfortunes
 from tests.chaos.node_side import NodeSide
@@ -138,8 +139,8 @@ async def _create_world(kube: KubeClient, world: World, logs: KubeletLogs) -> No
         await create_node(kube, name, labels={"card": card, "lab": world.tag})
         kubelet = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": logs.port}}}
         cards = {"metainfer.dev/card": "3"}
-        await kube.patch_merge(NODE, name, None, {"status": {**kubelet, "allocatable": cards, "capacity": cards}}, subresource="status")
-        await kube.patch_merge(NODE, name, None, {"spec": {"taints": None}})
+        await patch_merge(kube, NODE, name, None, {"status": {**kubelet, "allocatable": cards, "capacity": cards}}, subresource="status")
+        await patch_merge(kube, NODE, name, None, {"spec": {"taints": None}})
     await kube.create(CONFIG_MAP, world.make_config_map())
     await kube.create(PERSISTENT_VOLUME_CLAIM, world.make_claim())
     for name in TARGETS:

@@ -24,7 +24,6 @@ EXPIRIES_BEFORE_WHOLE_LIST = 2
 """A list whose continue token expires that often is asked for in one piece."""
 
 JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
@@ -132,11 +131,6 @@ class KubeClient:
         """A JSON patch (RFC 6902). A failed ``test`` raises Invalid."""
         path = kind.path(namespace=namespace, name=name, subresource=subresource)
         return await self._send_json(Call("patch", "PATCH", path, _OURS, [dict(item) for item in operations], JSON_PATCH))
-
-    async def patch_merge(self, kind: Kind, name: str, namespace: str | None, body: Mapping[str, Any], *, subresource: str | None = None) -> Raw:
-        """A merge patch (RFC 7386): null removes, lists are replaced. With metadata.resourceVersion it raises Conflict."""
-        path = kind.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._send_json(Call("patch", "PATCH", path, _OURS, dict(body), MERGE_PATCH))
 
     async def delete(self, kind: Kind, name: str, namespace: str | None = None, *, uid: str | None = None) -> None:
         """Delete in the background; an object that is gone, or is another one than ``uid``, is fine."""
