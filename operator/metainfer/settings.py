@@ -67,6 +67,9 @@ class Settings(BaseModel):
     bench_rounds: int = Field(default=7, ge=1, le=1000, description="Rounds in which candidate and reference alternate; an odd number has a middle.")
     profile_budget_seconds: Seconds = Field(default=120.0, description="Longest model portrait.")
     job_start_seconds: Seconds = Field(default=300.0, description="Allowance for scheduling, image pull and start, on top of a Job's measured time.")
+    driver_settle_seconds: Seconds = Field(
+        default=180.0, description="For how long a driver version must stand in a node's labels before it counts: at least two minutes outside of tests."
+    )
     threads_per_card: int = Field(default=1, ge=1, le=1024, description="Threads a measuring Job uses on a CPU that stands in for a card.")
 
     workers: int = Field(default=16, ge=1, le=256, description="Passes that run at the same time. They wait for the API server most of the time.")
@@ -97,6 +100,7 @@ class Settings(BaseModel):
             profile_budget_seconds=self.profile_budget_seconds,
             job_start_seconds=self.job_start_seconds,
             threads_per_card=self.threads_per_card,
+            driver_settle_seconds=self.driver_settle_seconds,
         )
 
 

@@ -19,6 +19,7 @@ from metainfer_probe.contract import BenchReport, BenchRequest, MicroProbe
 from metainfer_probe.isolate import resident_bytes, run_in_child
 from metainfer_probe.micro import micro_probe
 from metainfer_probe.model_file import ModelFile, fetch_model, find_memory_shortage, read_model
+from metainfer_probe.nvidia import NVIDIA_PROVIDERS, read_card
 from metainfer_probe.pair import PairCall, Progress, measure_pair, prepare_pair
 
 MICRO_SECONDS = 2.0
@@ -40,11 +41,16 @@ def bench_candidate(
     """
     bench = _Bench(request, workdir, time.monotonic() + request.deadline_seconds, measure)
     try:
-        bench.update(micro=micro or micro_probe(MICRO_SECONDS))
+        bench.update(micro=micro or micro_probe(MICRO_SECONDS), driver_version=_driver_version(request))
         bench.run(volume)
     except ProbeError as error:
         bench.fail(error)
     return bench.report
+
+
+def _driver_version(request: BenchRequest) -> str:
+    card = read_card() if request.candidate.execution_provider in NVIDIA_PROVIDERS else None
+    return card.driver_version if card is not None else ""
 
 
 @dataclass(slots=True)

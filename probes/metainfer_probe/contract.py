@@ -399,6 +399,8 @@ class BenchReport(ContractModel):
     """First request of each new shape, mean: what a cold server pays."""
     peak_memory_bytes: Count = 0
     micro: MicroProbe | None = None
+    driver_version: CleanText = Field(default="", max_length=64)
+    """As the card's own library tells it; empty where there is none to ask."""
     partial: bool = False
     failure: Failure | None = None
     detail: dict[str, object] = {}

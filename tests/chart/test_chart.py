@@ -217,6 +217,7 @@ def test_every_setting_of_the_values_can_be_overridden() -> None:
         "benchRounds": 3,
         "profileBudgetSeconds": 60,
         "jobStartSeconds": 90,
+        "driverSettleSeconds": 12,
         "threadsPerCard": 2,
         "workers": 4,
         "resyncSeconds": 30,

@@ -445,6 +445,9 @@ class MeasuringLimits:
     job_start_seconds: float = 300.0
     """Allowance for scheduling, image pull and start of a Job before its own measured time."""
     threads_per_card: int = 1
+    driver_settle_seconds: float = 180.0
+    """For how long a driver or firmware version must stand in a node's labels before it counts: labellers work in steps of a minute by
+    default, and two of those may pass while one restarts."""
 
 
 @dataclass(frozen=True, slots=True)

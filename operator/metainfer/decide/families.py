@@ -181,8 +181,3 @@ def cards_used(pods: Sequence[PodFacts], resource: str) -> Counter[str]:
         if pod.holds_resources and pod.node is not None:
             used[pod.node] += pod.requests.get(resource, 0)
     return used
-
-
-def driver_version(family: AcceleratorFamily, node: NodeFacts) -> str | None:
-    """The first of the family's driver-version labels that the node carries; None = unknown, which is never 'changed'."""
-    return next((node.labels[key] for key in family.driver_version_labels if node.labels.get(key)), None)

@@ -25,6 +25,9 @@ POLICIES: Final = frozenset({"suspend", "update_policy", "deletion_policy", "dri
 PARTS_OF_THEIR_OWN: Final = frozenset({"target_ref", "model", "pool_selector"})
 """``targetRef`` and ``poolSelector`` count by what they lead to."""
 
+NOT_OF_THE_CARD: Final = frozenset({"driver_version_labels", "firmware_version_labels", "driver_upgrade_labels"})
+"""Fields of a family that say how it is watched, not what it is."""
+
 Inputs = Mapping[str, str]
 """Part -> hash."""
 
@@ -83,7 +86,7 @@ def _pool_part(snapshot: AdaptationSnapshot, pool: PoolFacts) -> Mapping[str, An
     return {
         "pool": pool.name,
         "nodes": pool.spec.node_selector.model_dump(mode="json", exclude_defaults=True),
-        "families": [family.model_dump(mode="json", exclude_defaults=True, exclude={"driver_version_labels"} | unpriced) for family in pool.spec.families],
+        "families": [family.model_dump(mode="json", exclude_defaults=True, exclude=set(NOT_OF_THE_CARD | unpriced)) for family in pool.spec.families],
         "rivals": [_plain(find_rivals(pool, family, snapshot.pools)) for family in pool.spec.families],
     }
 

@@ -8,134 +8,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL, JobRefusal
 from metainfer.decide.caps import free_probes, measured_nodes, running_jobs
-from metainfer.decide.conditions import find_condition, parse_time
-from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait, ProbeResult
-from metainfer.decide.families import Membership, NoMembership, assign_nodes, cards_used
+from metainfer.decide.conditions import parse_time
+from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait
+from metainfer.decide.families import Membership, NoMembership, cards_used
 from metainfer.decide.names import NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL
 from metainfer.decide.own_jobs import LINGER_SECONDS
-from metainfer.decide.plan import Action, CreateJob, DeleteJob, DeletePortrait, EmitEvent, PoolPlan, WriteNodeLabels, WritePortrait
+from metainfer.decide.plan import Action, CreateJob, DeleteJob, DeletePortrait, PoolPlan, WriteNodeLabels, WritePortrait
+from metainfer.decide.pool_events import find_events
+from metainfer.decide.pool_pass import PoolPass, open_pass
 from metainfer.decide.pool_status import PoolFindings, build_pool_status
-from metainfer.decide.portraits import Assessment, assess_family, health_labels
-from metainfer.decide.probe_failures import circumstances_of, mark_sick, portray_result
-from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, failure_words, find_obstacle, is_of_this_card, need_for_probe
+from metainfer.decide.portraits import health_labels
+from metainfer.decide.portraying import assess, merge_results, note_labels
+from metainfer.decide.probe_failures import circumstances_of
+from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, find_need, find_obstacle, is_of_this_card
 from metainfer.decide.refusal import refusal_words, retry_at
 
-FACTOR_STEP_PERMILLE = 10
-"""1 %: a third of what two probes of the same card differ by."""
 LABELS_PER_PASS = 200
 """A new pool of thousands of nodes is labelled in several passes: each holds the place of all others that would start a Job."""
 SOON_SECONDS = 1.0
 RECHECK_SECONDS = 60.0
 """While a node waits for a probe (busy, backing off) the pool is looked at again even if no event comes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """What one pass works with."""
-
-    snapshot: PoolSnapshot
-    places: Mapping[str, Membership | NoMembership]
-    nodes: Mapping[str, NodeFacts]
-    jobs_of_node: Mapping[str, tuple[JobFacts, ...]]
-    now: datetime
-
-    def members(self) -> tuple[tuple[NodeFacts, Membership], ...]:
-        """Nodes that are in one of the pool's families."""
-        return tuple((self.nodes[name], place) for name, place in self.places.items() if isinstance(place, Membership))
+LOOK_AHEAD_SECONDS = 3600.0
+"""A probe that becomes necessary later needs no timer of its own: each resync looks."""
 
 
 def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     """The plan of one pass. Pure: same snapshot and clock, same plan."""
     # 1. Which node is in which family.
-    places = assign_nodes(snapshot.pool, snapshot.pools, snapshot.nodes)
-    jobs_of_node: dict[str, tuple[JobFacts, ...]] = {}
-    for job in snapshot.jobs:
-        if job.labels.get(PURPOSE_LABEL) == "probe":
-            name = job.annotations.get(NODE_ANNOTATION, "")
-            jobs_of_node[name] = (*jobs_of_node.get(name, ()), job)
-    work = _Pass(snapshot, places, {node.name: node for node in snapshot.nodes}, jobs_of_node, now)
-    # 2. Finished probes become portraits; 3. each against its family.
-    portraits = _assess(work, _merge_results(work))
+    work = open_pass(snapshot, now)
+    # 2. Finished probes become portraits, which note what labels say; 3. each against its family.
+    portraits = assess(work, note_labels(work, merge_results(work)))
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)
     labels = _label_writes(work, portraits)
     jobs: tuple[Action, ...] = (*_end_pointless_probes(work, portraits), *probes.starts)
-    actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *_events(work, portraits))
+    actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *find_events(work, portraits))
     # 6. Status.
-    findings = PoolFindings(places=places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
+    findings = PoolFindings(places=work.places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
     waiting = bool(probes.starts or probes.obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
-    pause = SOON_SECONDS if len(labels) > LABELS_PER_PASS else RECHECK_SECONDS if waiting else None
-    return PoolPlan(build_pool_status(snapshot, findings, now), actions, pause)
+    pauses = (SOON_SECONDS if len(labels) > LABELS_PER_PASS else None, RECHECK_SECONDS if waiting else None, probes.next_seconds)
+    return PoolPlan(build_pool_status(snapshot, findings, now), actions, min((item for item in pauses if item is not None), default=None))
 
 
-def _merge_results(work: _Pass) -> dict[str, Portrait]:
-    """Portraits of members after the finished probes; one that failed is noted in the portrait there is, or in an empty one."""
-    members = {node.name: (node, place) for node, place in work.members()}
-    portraits = {name: item for name, item in work.snapshot.portraits.items() if name in members and item.spec.node_uid == members[name][0].uid}
-    for result in sorted(work.snapshot.results, key=lambda item: item.finished_at):
-        before = portraits.get(result.node)
-        if result.node in members and not _is_stale(before, result.finished_at) and _counts(work, result, *members[result.node]):
-            node, place = members[result.node]
-            circumstances = circumstances_of(node, place, work.snapshot.pool, work.snapshot.limits)
-            portraits[result.node] = portray_result(node, place, result, before, circumstances)
-    return portraits
-
-
-def _counts(work: _Pass, result: ProbeResult, node: NodeFacts, place: Membership) -> bool:
-    """Whether it was measured for the family that the node is in now."""
-    return all(is_of_this_card(job, node, place) for job in work.jobs_of_node.get(result.node, ()) if job.name == result.job)
-
-
-def _is_stale(portrait: Portrait | None, finished_at: datetime) -> bool:
-    # The portrait's times have whole seconds, so equality means 'this very result'.
-    status = portrait.status if portrait is not None else None
-    seen = [status.measured_at, status.probe_failure.failed_at if status.probe_failure is not None else None] if status is not None else []
-    return any(finished_at.replace(microsecond=0) <= parse_time(moment) for moment in seen if moment is not None)
-
-
-def _assess(work: _Pass, portraits: Mapping[str, Portrait]) -> dict[str, Portrait]:
-    by_family: dict[str, list[Portrait]] = {}
-    for node, place in work.members():
-        if node.name in portraits and portraits[node.name].status.measured_at is not None:
-            by_family.setdefault(place.family.name, []).append(portraits[node.name])
-    assessed = dict(portraits)
-    for family in by_family.values():
-        for name, assessment in assess_family(family).items():
-            assessed[name] = _assessed(portraits[name], assessment)
-    return {name: mark_sick(item) for name, item in assessed.items()}
-
-
-def _assessed(portrait: Portrait, assessment: Assessment) -> Portrait:
-    """The very same portrait where nothing worth a write is new: one probe moves the median, and with it all siblings by next to nothing."""
-    status, factor = portrait.status, assessment.correction_factor_permille
-    if status.health == assessment.health and abs(status.correction_factor_permille - factor) < FACTOR_STEP_PERMILLE:
-        return portrait
-    return replace(portrait, status=status.model_copy(update={"correction_factor_permille": factor, "health": assessment.health}))
-
-
-def _portrait_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
+def _portrait_writes(work: PoolPass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
     writes: list[Action] = []
     for name, portrait in portraits.items():
         before = work.snapshot.portraits.get(name)
         if before is not portrait and (before is None or (before.spec, before.status) != (portrait.spec, portrait.status)):
             writes.append(WritePortrait(name, portrait.spec, portrait.status))
     mine = (name for name, item in work.snapshot.portraits.items() if item.spec.pool == work.snapshot.pool.name and name not in portraits)
-    return (*writes, *(DeletePortrait(name, "the node is no longer in a family of this pool") for name in mine if not _keeps_place(work, name)))
+    return (*writes, *(DeletePortrait(name, "the node is no longer in a family of this pool") for name in mine if not work.keeps_place(name)))
 
 
-def _keeps_place(work: _Pass, name: str) -> bool:
-    """A labeller that restarts drops the vendor's labels for a minute: missing is not changed."""
-    place = work.places.get(name)
-    return name in work.nodes and (place is None or (isinstance(place, NoMembership) and place.reason == "LabelMissing"))
-
-
-def _label_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
+def _label_writes(work: PoolPass, portraits: Mapping[str, Portrait]) -> tuple[Action, ...]:
     writes: list[Action] = []
     for node in work.nodes.values():
         have = {key: node.labels[key] for key in (FAMILY_LABEL, HEALTH_LABEL) if key in node.labels}
@@ -145,7 +76,7 @@ def _label_writes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[Actio
     return tuple(writes)
 
 
-def _wanted_labels(work: _Pass, node: NodeFacts, portraits: Mapping[str, Portrait]) -> Mapping[str, str] | None:
+def _wanted_labels(work: PoolPass, node: NodeFacts, portraits: Mapping[str, Portrait]) -> Mapping[str, str] | None:
     """None = leave what is there: not ours to say, or the vendor's label is only missing."""
     place = work.places.get(node.name)
     if isinstance(place, Membership):
@@ -154,7 +85,7 @@ def _wanted_labels(work: _Pass, node: NodeFacts, portraits: Mapping[str, Portrai
     if isinstance(place, NoMembership) and place.reason == reasons.POOL_OVERLAP:
         return None  # the older pool labels it
     mine = node.name in work.snapshot.portraits and work.snapshot.portraits[node.name].spec.pool == work.snapshot.pool.name
-    if not mine or _keeps_place(work, node.name):
+    if not mine or work.keeps_place(node.name):
         return None
     return {}
 
@@ -167,17 +98,22 @@ class _Probes:
     obstacles: tuple[Obstacle, ...]
     refusal: JobRefusal | None = None
     """Why the API server takes no probe Job, while that stands."""
+    next_seconds: float | None = None
+    """Until the next one becomes necessary."""
 
 
-def _next_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> _Probes:
+def _next_probes(work: PoolPass, portraits: Mapping[str, Portrait]) -> _Probes:
     snapshot = work.snapshot
     running = running_jobs(snapshot.jobs, snapshot.pool.name)
     allowance = free_probes(snapshot.pool.spec.limits, running)
     taken = measured_nodes(snapshot.jobs)
     starts: list[CreateJob] = []
     obstacles: list[Obstacle] = []
+    later: list[float] = []
     for case in _cases(work, portraits):
-        if need_for_probe(case, snapshot.pool.spec, work.now) is None:
+        need = find_need(case, snapshot.pool.spec, snapshot.limits, work.now)
+        if need is None or need.due_at > work.now:
+            later += [(need.due_at - work.now).total_seconds()] if need is not None else []
             continue
         obstacle = find_obstacle(case, snapshot.limits, work.now)
         if obstacle is not None:
@@ -186,20 +122,25 @@ def _next_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> _Probes:
             obstacles.append(Obstacle("ProbesPending", f"node {case.node.name} waits for its turn"))
         else:
             starts.append(build_probe_job(case, snapshot.pool, snapshot.limits))
-    return _held_back(work, _Probes(tuple(starts), tuple(obstacles)))
+    return _held_back(work, _Probes(tuple(starts), tuple(obstacles), next_seconds=_soonest(later)))
 
 
-def _held_back(work: _Pass, probes: _Probes) -> _Probes:
+def _soonest(seconds: Sequence[float]) -> float | None:
+    near = min(seconds, default=LOOK_AHEAD_SECONDS)
+    return max(SOON_SECONDS, near) if near < LOOK_AHEAD_SECONDS else None
+
+
+def _held_back(work: PoolPass, probes: _Probes) -> _Probes:
     """While the API server takes no probe Job: only the one that it refused is tried, when that is due."""
     refusal = work.snapshot.pool.status.refusal
     refused = next((job for job in probes.starts if refusal is not None and job.name == refusal.job), None)
     if refusal is None or refused is None:
         return probes
     waiting = Obstacle(refusal.reason, refusal_words(refusal), retry_at(refusal))
-    return _Probes((refused,) if work.now >= retry_at(refusal) else (), (waiting, *probes.obstacles), refusal)
+    return _Probes((refused,) if work.now >= retry_at(refusal) else (), (waiting, *probes.obstacles), refusal, probes.next_seconds)
 
 
-def _cases(work: _Pass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase]:
+def _cases(work: PoolPass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase]:
     used: dict[str, Counter[str]] = {}
     cases = []
     for node, place in work.members():
@@ -214,7 +155,7 @@ def _cases(work: _Pass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeCase
     return sorted(cases, key=lambda case: (case.portrait.status.measured_at or "" if case.portrait else "", case.node.name))
 
 
-def _end_pointless_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[DeleteJob, ...]:
+def _end_pointless_probes(work: PoolPass, portraits: Mapping[str, Portrait]) -> tuple[DeleteJob, ...]:
     """Probe Jobs that hold a card for nothing: of a node that left the pool, of cards that are no longer there, or reported and kept alive."""
     ends: list[DeleteJob] = []
     for job in work.snapshot.jobs:
@@ -224,11 +165,11 @@ def _end_pointless_probes(work: _Pass, portraits: Mapping[str, Portrait]) -> tup
     return tuple(ends)
 
 
-def _why_pointless(work: _Pass, job: JobFacts, portraits: Mapping[str, Portrait]) -> str:
+def _why_pointless(work: PoolPass, job: JobFacts, portraits: Mapping[str, Portrait]) -> str:
     name = job.annotations.get(NODE_ANNOTATION, "")
     place, portrait = work.places.get(name), portraits.get(name)
     if not isinstance(place, Membership):
-        return "" if _keeps_place(work, name) else "the node is no longer in a family of this pool"
+        return "" if work.keeps_place(name) else "the node is no longer in a family of this pool"
     if not is_of_this_card(job, work.nodes[name], place):
         return "the node's cards or labels changed"
     reported_at = _reported_at(job, portrait)
@@ -244,18 +185,3 @@ def _reported_at(job: JobFacts, portrait: Portrait | None) -> str | None:
     if failure is not None and failure.job == job.name:
         return failure.failed_at
     return status.measured_at if status.probe_job == job.name else None
-
-
-def _events(work: _Pass, portraits: Mapping[str, Portrait]) -> tuple[EmitEvent, ...]:
-    """One for each node whose probe fails for a reason that it did not fail for before; repeated failures are in the status only."""
-    fresh: list[EmitEvent] = []
-    for name, portrait in sorted(portraits.items()):
-        before, failure = work.snapshot.portraits.get(name), portrait.status.probe_failure
-        known = before.status.probe_failure if before is not None else None
-        if failure is not None and (known is None or known.reason != failure.reason):
-            fresh.append(EmitEvent("Warning", failure.reason, f"probe of node {failure_words(name, failure)}"[:1024]))
-    refusal = work.snapshot.pool.status.refusal
-    said = find_condition(work.snapshot.pool.status.conditions, reasons.PROBES_COMPLETED)
-    if refusal is not None and (said is None or said.reason != refusal.reason):
-        fresh.append(EmitEvent("Warning", refusal.reason, refusal_words(refusal)))
-    return tuple(fresh[:4])

@@ -10,8 +10,9 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily, AcceleratorPoolStatus, FamilyStatus, UnassignedNode
 from metainfer.api.v1alpha1.common import JobRefusal
 from metainfer.decide.conditions import Finding, find_store_outage, merge_conditions
+from metainfer.decide.drivers import read_driver
 from metainfer.decide.facts import NodeFacts, PoolSnapshot, Portrait
-from metainfer.decide.families import Membership, NoMembership, cards_used, driver_version
+from metainfer.decide.families import Membership, NoMembership, cards_used
 from metainfer.decide.predictor_status import build_predictor_status, family_figures, find_predictor
 from metainfer.decide.probing import Obstacle, failure_words
 from metainfer.decide.refusal import refusal_words
@@ -65,7 +66,7 @@ def _family(family: AcceleratorFamily, nodes: Mapping[str, NodeFacts], snapshot:
         free_cards=max(0, cards - sum(used[node.name] for node in mine)),
         probed=sum(portrait.status.measured_at is not None for portrait in portraits),
         degraded=sum(portrait.status.health == "Degraded" for portrait in portraits),
-        driver_versions=tuple(sorted({version for node in mine if (version := driver_version(family, node))}))[:8],
+        driver_versions=tuple(sorted({version for node in mine if (version := read_driver(family, node))}))[:8],
     ).model_copy(update=family_figures(snapshot.learned, snapshot.pool.name, family.name))
 
 

@@ -9,23 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
 from metainfer.api.durations import format_duration_us
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus, PortraitFigures
 from metainfer.decide.conditions import format_time
+from metainfer.decide.drivers import read_driver
 from metainfer.decide.facts import NodeFacts, Portrait, ProbeResult
-from metainfer.decide.families import Membership, driver_version, selector_keys
+from metainfer.decide.families import Membership, selector_keys
 from metainfer.decide.names import short_hash
+from metainfer.decide.siblings import compare_with_siblings
 from metainfer_probe.contract import NodeReport, ProviderFigures
 
-DEGRADED_BELOW_PERMILLE = 800
-"""20 % slower than its siblings: the same step that counts as P99 drift (+20 %)."""
-HEALTHY_FROM_PERMILLE = 850
-"""Hysteresis of two noise widths (P50 of one run differs 4-9 % between fresh processes), so that health does not flap."""
-
-Health = Literal["Healthy", "Degraded", "Unknown"]
 DEGRADED_LABEL_VALUE = "degraded"
 
 
@@ -34,7 +29,8 @@ class Assessment:
     """One instance against its family."""
 
     correction_factor_permille: int
-    health: Health
+    siblings_permille: int | None
+    """Its speed against its siblings (see ``siblings``), for its health; None = nothing to compare."""
 
 
 def build_identity(node: NodeFacts, membership: Membership) -> str:
@@ -56,7 +52,7 @@ def build_portrait(node: NodeFacts, membership: Membership, result: ProbeResult)
         "identity": build_identity(node, membership),
         "cards": node.allocatable.get(membership.family.resource, 0),
         "memory_bytes": membership.family.memory_bytes_per_card or report.machine.memory_bytes,
-        "driver_version": driver_version(membership.family, node) or "",
+        "driver_version": read_driver(membership.family, node) or (report.machine.card.driver_version if report.machine.card is not None else ""),
         "measured_at": format_time(result.finished_at),
         "probe_job": result.job,
     }
@@ -91,27 +87,24 @@ def _figures(item: ProviderFigures) -> PortraitFigures:
 
 
 def assess_family(portraits: Sequence[Portrait]) -> Mapping[str, Assessment]:
-    """Factor and health of each instance of one family.
+    """Factor of each instance of one family, and its speed against its siblings.
 
     Factor = geometric mean, over every figure that the instance and its family share, of figure / family median. A family of one is
-    its own median. Health has hysteresis: degraded below 800 permille, healthy again from 850.
+    its own median.
     """
-    speeds = {portrait.node: _speeds(portrait.status) for portrait in portraits}
+    speeds = {portrait.node: speeds_of(portrait.status) for portrait in portraits}
     keys = {key for speed in speeds.values() for key in speed}
     medians = {key: median(speed[key] for speed in speeds.values() if key in speed) for key in keys}
-    return {portrait.node: _assess(portrait, speeds[portrait.node], medians) for portrait in portraits}
+    compared = compare_with_siblings(portraits, speeds)
+    return {node: Assessment(_factor(speed, medians), compared[node]) for node, speed in speeds.items()}
 
 
-def _assess(portrait: Portrait, speed: Mapping[str, float], medians: Mapping[str, float]) -> Assessment:
+def _factor(speed: Mapping[str, float], medians: Mapping[str, float]) -> int:
     ratios = [value / medians[key] for key, value in speed.items() if medians[key] > 0]
-    if not ratios:
-        return Assessment(1000, "Unknown")
-    factor = round(1000 * math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios)))
-    bound = HEALTHY_FROM_PERMILLE if portrait.status.health == "Degraded" else DEGRADED_BELOW_PERMILLE
-    return Assessment(factor, "Degraded" if factor < bound else "Healthy")
+    return round(1000 * math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))) if ratios else 1000
 
 
-def _speeds(status: NodePortraitStatus) -> Mapping[str, float]:
+def speeds_of(status: NodePortraitStatus) -> Mapping[str, float]:
     """Every positive figure as a speed (higher is better), keyed by what it is."""
     speeds: dict[str, float] = {f"bandwidth/{level}": value for level, value in status.bandwidth_megabytes_per_second.items()}
     for item in status.figures:
@@ -122,6 +115,6 @@ def _speeds(status: NodePortraitStatus) -> Mapping[str, float]:
     return {key: float(value) for key, value in speeds.items() if value > 0}
 
 
-def health_labels(health: Health) -> Mapping[str, str]:
+def health_labels(health: str) -> Mapping[str, str]:
     """Our health label on a node: only a degraded one carries it, because absence must pass ``NotIn``."""
     return {HEALTH_LABEL: DEGRADED_LABEL_VALUE} if health == "Degraded" else {}

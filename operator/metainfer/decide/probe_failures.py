@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus, ProbeFailure
+from metainfer.api.v1alpha1.node_portrait import HealthTrial, NodePortraitSpec, NodePortraitStatus, ProbeFailure
 from metainfer.decide.conditions import format_time, parse_time
+from metainfer.decide.drivers import read_driver
 from metainfer.decide.facts import MeasuringLimits, NodeFacts, PoolFacts, Portrait, ProbeResult
-from metainfer.decide.families import Membership, driver_version
+from metainfer.decide.families import Membership
 from metainfer.decide.names import short_hash
 from metainfer.decide.portraits import build_identity, build_portrait
 from metainfer_probe.contract import Failure, NodeReport
@@ -61,22 +62,31 @@ def portray_result(  # budget: one node, what was found, and what was known befo
     problem, known = find_problem(result), before.status if before is not None else NodePortraitStatus(observed_generation=1)
     if problem is None:
         spec, status = build_portrait(node, place, result)
-        return Portrait(node.name, spec, status.model_copy(update={"health": known.health}))
+        return Portrait(node.name, spec, _carry_on(known, status))
     failure = record_failure(known.probe_failure, result, problem, circumstances)
     spec = NodePortraitSpec(node_uid=node.uid, pool=place.pool, family=place.family.name)
     return Portrait(node.name, spec, known.model_copy(update={"probe_failure": failure}))
 
 
+def _carry_on(known: NodePortraitStatus, status: NodePortraitStatus) -> NodePortraitStatus:
+    """A new portrait with what goes on from one probe to the next. Labels that are missing just now say nothing new of the driver."""
+    kept: dict[str, object] = {name: getattr(known, name) for name in ("health", "trial", "driver_seen", "firmware_seen", "upgrade_seen")}
+    if not status.driver_version and known.driver_seen is not None:
+        kept["driver_version"] = known.driver_seen.value
+    return status.model_copy(update=kept)
+
+
 def mark_sick(portrait: Portrait) -> Portrait:
-    """A node that does not hand out its cards is as good as degraded, whatever they once did; a good probe makes it well again."""
-    if not is_sick(portrait.status.probe_failure):
+    """A node that does not hand out its cards is as good as degraded, whatever they once did; good probes make it well again."""
+    status = portrait.status
+    if not is_sick(status.probe_failure) or status.health == "Degraded":
         return portrait
-    return replace(portrait, status=portrait.status.model_copy(update={"health": "Degraded"}))
+    return replace(portrait, status=status.model_copy(update={"health": "Degraded", "trial": HealthTrial(job=status.probe_job)}))
 
 
 def circumstances_of(node: NodeFacts, membership: Membership, pool: PoolFacts, limits: MeasuringLimits) -> str:
     """Hash over what has to be different before a probe that cannot succeed by itself is tried again: card, driver, image and user, the pool's spec."""
-    driver = driver_version(membership.family, node) or ""
+    driver = read_driver(membership.family, node) or ""
     return short_hash(build_identity(node, membership), driver, limits.probe_image, str(limits.job_user_id), str(pool.generation), length=16)
 
 

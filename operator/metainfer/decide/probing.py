@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from metainfer.api.durations import parse_duration, parse_duration_us
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec
 from metainfer.api.v1alpha1.node_portrait import ProbeFailure
 from metainfer.decide.conditions import format_time, parse_time
+from metainfer.decide.drivers import UPGRADE_QUEUED, VersionCase, is_same_version, is_upgrading, read_upgrade
 from metainfer.decide.facts import JobFacts, MeasuringLimits, NodeFacts, PoolFacts, Portrait, Toleration
-from metainfer.decide.families import Membership, driver_version
+from metainfer.decide.families import Membership
+from metainfer.decide.health import next_look
 from metainfer.decide.image_room import why_no_image_room
 from metainfer.decide.names import CARD_ANNOTATION, NODE_ANNOTATION, NODE_LABEL, POOL_ANNOTATION, POOL_LABEL, PURPOSE_LABEL, job_name, label_value
 from metainfer.decide.plan import CreateJob
@@ -51,23 +53,64 @@ class Obstacle:
     retry_at: datetime | None = None
 
 
-def need_for_probe(case: ProbeCase, spec: AcceleratorPoolSpec, now: datetime) -> str | None:
-    """Why the node must be measured (again), or None: its portrait is of this card, this driver, and young enough."""
+@dataclass(frozen=True, slots=True)
+class ProbeNeed:
+    """Why a node must be measured (again), and from when on."""
+
+    why: str
+    due_at: datetime
+
+
+def find_need(case: ProbeCase, spec: AcceleratorPoolSpec, limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
+    """The first need that is due, else the one that is due next; None = nothing will make it necessary by the passing of time alone."""
+    needs = [need for rule in NEEDS if (need := rule(case, spec, limits, now)) is not None]
+    return next((need for need in needs if need.due_at <= now), None) or min(needs, key=lambda need: need.due_at, default=None)
+
+
+def _unmeasured(case: ProbeCase, _spec: AcceleratorPoolSpec, _limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
     if case.portrait is None or case.portrait.status.measured_at is None:
-        return "never measured"
-    status = case.portrait.status
-    if status.identity != build_identity(case.node, case.membership):
-        return "the node's cards or labels changed"
-    driver, measured_at = driver_version(case.membership.family, case.node), case.portrait.status.measured_at
-    if driver is not None and status.driver_version and driver != status.driver_version:
-        return f"driver changed from {status.driver_version} to {driver}"
-    age = now - parse_time(measured_at)
-    return f"portrait is older than {spec.probe.max_age}" if age > parse_duration(spec.probe.max_age) else None
+        return ProbeNeed("never measured", now)
+    changed = case.portrait.status.identity != build_identity(case.node, case.membership)
+    return ProbeNeed("the node's cards or labels changed", now) if changed else None
+
+
+def _other_driver(case: ProbeCase, _spec: AcceleratorPoolSpec, limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
+    status = case.portrait.status if case.portrait is not None else None
+    if status is None or not status.driver_version:
+        return None
+    seen = VersionCase(status, case.membership.family, case.node, limits.driver_settle_seconds, now).driver()
+    if seen.version is None or seen.seconds_left is None or is_same_version(seen.version, status.driver_version):
+        return None
+    return ProbeNeed(f"driver changed from {status.driver_version} to {seen.version}", now + timedelta(seconds=seen.seconds_left))
+
+
+def _doubtful(case: ProbeCase, _spec: AcceleratorPoolSpec, _limits: MeasuringLimits, _now: datetime) -> ProbeNeed | None:
+    found = next_look(case.portrait.status) if case.portrait is not None else None
+    return ProbeNeed(*found) if found is not None else None
+
+
+def _wanted(case: ProbeCase, _spec: AcceleratorPoolSpec, _limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
+    """Somebody who saw its pods asked for it; whatever was measured since has answered that."""
+    wanted = case.portrait.status.probe_wanted if case.portrait is not None else None
+    measured_at = case.portrait.status.measured_at if case.portrait is not None else None
+    if wanted is None or measured_at is None or parse_time(measured_at) > parse_time(wanted.since):
+        return None
+    return ProbeNeed(wanted.value, now)
+
+
+def _too_old(case: ProbeCase, spec: AcceleratorPoolSpec, _limits: MeasuringLimits, _now: datetime) -> ProbeNeed | None:
+    measured_at = case.portrait.status.measured_at if case.portrait is not None else None
+    if measured_at is None:
+        return None
+    return ProbeNeed(f"portrait is older than {spec.probe.max_age}", parse_time(measured_at) + parse_duration(spec.probe.max_age))
+
+
+NEEDS = (_unmeasured, _other_driver, _doubtful, _wanted, _too_old)
 
 
 def find_obstacle(case: ProbeCase, limits: MeasuringLimits, now: datetime) -> Obstacle | None:
     """First reason that keeps the node from being probed now."""
-    for rule in (_under_way, _not_ready, _under_pressure, _no_disk_room, _failed_before, _busy):
+    for rule in (_under_way, _not_ready, _upgrading, _under_pressure, _no_disk_room, _failed_before, _busy):
         obstacle = rule(case, limits, now)
         if obstacle is not None:
             return obstacle
@@ -91,6 +134,17 @@ def _not_ready(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obs
     if case.node.unschedulable:
         return Obstacle("NodeUnschedulable", f"node {case.node.name} is cordoned")
     return None
+
+
+def _upgrading(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obstacle | None:
+    """A probe would hold the upgrade up, and measure a driver that is about to go."""
+    state = read_upgrade(case.membership.family, case.node)
+    unknown = case.portrait is None or case.portrait.status.measured_at is None
+    if state is None or case.portrait is None or (unknown and state == UPGRADE_QUEUED):
+        return None  # a node that waits for its upgrade for weeks is better known than not
+    if not is_upgrading(case.portrait.status, case.membership.family, case.node, now):
+        return None
+    return Obstacle("DriverUpgrading", f"node {case.node.name}: its driver is being upgraded ({state})")
 
 
 def _under_pressure(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:

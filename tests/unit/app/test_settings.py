@@ -26,6 +26,7 @@ def test_every_limit_can_be_set() -> None:
     values = {
         "OPERATOR_NAMESPACE": "ops", "IMAGE_PULL_POLICY": "Never", "IMAGE_BYTES": "5", "PRIORITY_CLASS": "low", "BENCH_WINDOW_SECONDS": "2.5",
         "BENCH_ROUNDS": "3", "PROFILE_BUDGET_SECONDS": "60", "JOB_START_SECONDS": "9", "THREADS_PER_CARD": "2", "JOB_USER_ID": "7",
+        "DRIVER_SETTLE_SECONDS": "11",
     }  # fmt: skip
     limits = read_settings(IMAGE | {f"METAINFER_{name}": value for name, value in values.items()}).limits()
     for name, value in values.items():

@@ -45,7 +45,21 @@ class AcceleratorFamily(ApiModel):
         default=(),
         max_length=8,
         json_schema_extra=UNIQUE,
-        description="driverVersionLabels are node label keys that carry the driver version; the first one present counts.",
+        description="driverVersionLabels are node label keys that carry the driver version; the first one present counts. Default: those of the vendor's own "
+        "labeller, by the resource (NVIDIA, AMD, Intel, Gaudi, Ascend, Cambricon).",
+    )
+    firmware_version_labels: tuple[LabelKey, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=UNIQUE,
+        description="firmwareVersionLabels are node label keys that carry the firmware version; default as for driverVersionLabels.",
+    )
+    driver_upgrade_labels: tuple[LabelKey, ...] = Field(
+        default=(),
+        max_length=8,
+        json_schema_extra=UNIQUE,
+        description="driverUpgradeLabels are node label keys that tell how far a driver upgrade is. Only upgrade-done, or no such label, counts as finished; "
+        "any other state is believed for an hour. Default as for driverVersionLabels.",
     )
     memory_bytes_per_card: int | None = Field(
         default=None, ge=1, description="memoryBytesPerCard bounds what a model may need; default: what the probe saw, else the node's allocatable memory."

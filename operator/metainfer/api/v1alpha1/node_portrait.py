@@ -49,6 +49,23 @@ class ProbeFailure(ApiModel):
     )
 
 
+class Sighting(ApiModel):
+    """What a node's labels say, and since when."""
+
+    value: str = Field(max_length=128, description="value of the label.")
+    since: Timestamp = Field(description="since is when it was seen first; a label that is missing for a while changes nothing.")
+
+
+class HealthTrial(ApiModel):
+    """What the probes of a card that is slower than its siblings add up to: one raises a doubt, its repeats decide."""
+
+    job: str = Field(max_length=63, description="job is the probe that was counted last.")
+    probes: int = Field(default=0, ge=0, description="probes is how many have been counted while the doubt stands; 0 = it is decided.")
+    mean_permille: int = Field(default=1000, description="meanPermille is their mean speed against the siblings' median.")
+    good: int = Field(default=0, ge=0, description="good is how many probes in a row were good since the card is degraded; the second makes it healthy.")
+    bad: int = Field(default=0, ge=0, description="bad is how many were not; each doubles the time until the next.")
+
+
 class NodePortraitStatus(ApiModel):
     """The portrait."""
 
@@ -63,7 +80,12 @@ class NodePortraitStatus(ApiModel):
     card_model: str = Field(default="", max_length=128, description="cardModel is the card's own name.")
     cards: int = Field(default=0, description="cards is how many cards the node offers.")
     memory_bytes: int = Field(default=0, description="memoryBytes of one card, as the probe saw it.")
-    driver_version: str = Field(default="", max_length=128, description="driverVersion by the node's labels at the time of the measurement.")
+    driver_version: str = Field(
+        default="", max_length=128, description="driverVersion at the time of the measurement, by the node's labels, else as the card itself told the probe."
+    )
+    driver_seen: Sighting | None = Field(default=None, description="driverSeen is the driver version that the node's labels tell now, or told last.")
+    firmware_seen: Sighting | None = Field(default=None, description="firmwareSeen is the same of the cards' firmware, where labels tell it.")
+    upgrade_seen: Sighting | None = Field(default=None, description="upgradeSeen is set while the node's labels say that its driver is being upgraded.")
     measured_at: Timestamp | None = Field(default=None, description="measuredAt is when the measurement ended.")
     probe_job: str = Field(default="", max_length=63, description="probeJob is the name of the Job that measured.")
     figures: tuple[PortraitFigures, ...] = Field(default=(), max_length=32, description="figures per provider and precision.")
@@ -81,7 +103,11 @@ class NodePortraitStatus(ApiModel):
     correction_factor_permille: int = Field(
         default=1000, description="correctionFactorPermille is this instance's speed against its family's median; 1000 = typical."
     )
-    health: Literal["Healthy", "Degraded", "Unknown"] = Field(default="Unknown", description="health of the node's cards, by the correction factor.")
+    health: Literal["Healthy", "Degraded", "Unknown"] = Field(default="Unknown", description="health of the node's cards, by their speed against the siblings'.")
+    trial: HealthTrial | None = Field(default=None, description="trial is set while the cards' health is in doubt, and after it was.")
+    probe_wanted: Sighting | None = Field(
+        default=None, description="probeWanted says why and since when another probe is wanted; one that was made later has answered it."
+    )
     probe_failure: ProbeFailure | None = Field(default=None, description="probeFailure is set while the last probe of the node gave no portrait.")
     conditions: tuple[Condition, ...] = Field(
         default=(), max_length=16, json_schema_extra=keyed_by("type"), description="conditions of the portrait; Ready sums them up."
