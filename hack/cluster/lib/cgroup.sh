@@ -72,10 +72,28 @@ make_cgroups() {
   for root in "${CGROUP_ROOTS[@]}"; do
     set_cgroup "$root/$CGROUP/cpu.shares" "$CGROUP_SHARES"
     set_cgroup "$root/$CGROUP/cpu.weight" $((CGROUP_SHARES * 100 / 1024))
-    set_cgroup "$root/$CGROUP/$SLOW_NODE/cpu.cfs_period_us" "$SLOW_PERIOD_US"
-    set_cgroup "$root/$CGROUP/$SLOW_NODE/cpu.cfs_quota_us" "$SLOW_QUOTA_US"
-    set_cgroup "$root/$CGROUP/$SLOW_NODE/cpu.max" "$SLOW_QUOTA_US $SLOW_PERIOD_US"
   done
+  for node in "${NODES[@]}"; do set_node_quota "$node"; done
+}
+
+# set_node_quota NODE: what node_quota says now. Version 1 takes no parent below its children, so that theirs go first; the
+# kubelet of such a node sets none (kubelet_config).
+set_node_quota() {
+  local root group quota period
+  read -r quota period <<<"$(node_quota "$1")"
+  for root in "${CGROUP_ROOTS[@]}"; do
+    group=$root/$CGROUP/$1
+    if ((quota > 0)) && [[ -e $group/cpu.cfs_quota_us ]]; then lift_quotas_below "$group"; fi
+    set_cgroup "$group/cpu.cfs_quota_us" -1
+    set_cgroup "$group/cpu.cfs_period_us" "$period"
+    set_cgroup "$group/cpu.cfs_quota_us" "$quota"
+    set_cgroup "$group/cpu.max" "${quota/#-1/max} $period"
+  done
+}
+
+lift_quotas_below() {
+  local file
+  while read -r file; do set_cgroup "$file" -1; done < <(find "$1" -mindepth 2 -name cpu.cfs_quota_us)
 }
 
 # Each file exists in one version and one tree only.

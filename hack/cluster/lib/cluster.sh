@@ -42,12 +42,26 @@ declare -A NODE_CARD=(
 )
 CARD_RESOURCE=metainfer.dev/card
 
-# The node that really is slower than its family: 70 % of one CPU in periods of 2 ms. Shorter than a request, so every
-# request is slowed; with the usual 100 ms only the tail moves (a jittery node, not a slow card). 1 ms is the least
-# quota that the kernel takes.
+# The node that really is slower than its family: 70 % of one CPU.
 SLOW_NODE=minode3
-SLOW_PERIOD_US=2000
-SLOW_QUOTA_US=1400
+SLOW_PERCENT=70
+# Nodes that hack/cluster/throttle made slower: one file each, with the percentage. `up` takes them away.
+THROTTLED_DIR=$STATE_DIR/throttled
+
+# node_quota NODE: "QUOTA PERIOD" in microseconds; a quota of -1 is none. The period is shorter than a request, so that every
+# request is slowed; with the usual 100 ms only the tail moves (a jittery node, not a slow card). 1 ms is the least quota
+# that the kernel takes.
+node_quota() {
+  local percent='' period=2000
+  if [[ $1 == "$SLOW_NODE" ]]; then percent=$SLOW_PERCENT; fi
+  if [[ -s $THROTTLED_DIR/$1 ]]; then percent=$(<"$THROTTLED_DIR/$1"); fi
+  if [[ -z $percent ]]; then
+    printf '%s %s' -1 100000
+    return
+  fi
+  if ((period * percent < 100000)); then period=$((100000 / percent)); fi
+  printf '%s %s' $((period * percent / 100)) "$period"
+}
 
 node_number() { printf '%s' "${1#minode}"; }
 node_address() { printf '198.18.%s.%s' "$BLOCK" "$((10 + $(node_number "$1")))"; }

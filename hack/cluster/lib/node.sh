@@ -108,11 +108,11 @@ disabled_plugins = [
 TOML
 }
 
-# The CPU quota of the slow node's parent group binds its pods already. Version 1 refuses a child that may use more than
+# The CPU quota of a slow node's parent group binds its pods already. Version 1 refuses a child that may use more than
 # its parent (any pod with a limit of one CPU), so this kubelet sets no quotas of its own.
 kubelet_config() {
   local node=$1 quota=true
-  if [[ $node == "$SLOW_NODE" && $CGROUP_VERSION == 1 ]]; then quota=false; fi
+  if [[ $CGROUP_VERSION == 1 && $(node_quota "$node") != -1\ * ]]; then quota=false; fi
   cat <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

@@ -16,6 +16,7 @@ cluster_up() {
   # 1. What the daemons stand on.
   make_run_dir
   save_sysctls
+  forget_throttles
   make_cgroups
   open_firewall
   make_bridge
