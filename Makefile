@@ -18,6 +18,7 @@ IMAGES := $(addprefix localhost/meta-infer/,operator:dev probe:dev demo-server:d
 # Extra arguments for pytest, for example: make unit ARGS="-k baseline -x"
 ARGS ?=
 BENCH ?= latency
+SCENARIO ?=
 SEED ?= 1
 
 .PHONY: help
@@ -25,8 +26,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: venv ## bring up a cluster on this machine, install the operator, adapt two real models, show why
-	$(PY) hack/demo/run $(ARGS)
+demo: venv ## bring up a cluster on this machine, install the operator, adapt two real models, show why; SCENARIO=slow-card: what comes after
+	$(PY) hack/demo/$(if $(SCENARIO),scenario $(SCENARIO),run) $(ARGS)
+
+.PHONY: scenarios
+scenarios: venv ## every scenario after the first placement, then again with the operator killed in each step (root; about an hour)
+	$(PY) hack/demo/scenario --all $(ARGS)
 
 .PHONY: test
 test: venv $(SERVER_VENV)/.installed lab ## install what is missing, bring up a cluster on this machine, run every test
@@ -38,7 +43,7 @@ check: venv ## formatting, lint, types, layers, generated files, budgets
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --scripts-are-modules hack/generate hack/verify
-	$(VENV)/bin/mypy hack/demo/*.py
+	$(VENV)/bin/mypy hack/demo/*.py hack/demo/scenarios/*.py
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) hack/verify
 

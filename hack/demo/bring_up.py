@@ -37,20 +37,21 @@ def models_folder(lab: Lab) -> Path:
     return Path(os.environ.get("META_INFER_MODELS", lab.kubeconfig.parent / "volumes" / "models"))
 
 
-def ensure_models(lab: Lab, say: Say) -> Path:
-    """The demo's models and calibration inputs, fetched once."""
+def ensure_models(lab: Lab, say: Say, *names: str) -> Path:
+    """Models and calibration inputs, fetched once; the demo's where none is named."""
     folder = models_folder(lab)
     folder.mkdir(parents=True, exist_ok=True)
+    only = ["--only", *names] if names else []
     say("fetching the models")
-    if subprocess.run([sys.executable, str(ROOT / "hack/demo/models.py"), str(folder)], check=False).returncode != 0:
+    if subprocess.run([sys.executable, str(ROOT / "hack/demo/models.py"), str(folder), *only], check=False).returncode != 0:
         raise LabError("hack/demo/models.py failed, see above")
     return folder
 
 
-def install_chart(lab: Lab, say: Say, settings: Mapping[str, object] | None = None) -> None:
-    """``helm upgrade --install`` with the images of this checkout, and a restart so that a rebuilt image is picked up."""
+def install_chart(lab: Lab, say: Say, settings: Mapping[str, object] | None = None, **more: object) -> None:
+    """``helm upgrade --install`` with the images of this checkout, and a restart so that a rebuilt image is picked up. ``more``: other values."""
     say("installing the chart")
-    values: dict[str, object] = {"image": _image("operator"), "probeImage": _image("probe"), "settings": dict(settings or {})}
+    values: dict[str, object] = {"image": _image("operator"), "probeImage": _image("probe"), "settings": dict(settings or {}), **more}
     if "KUBECONFIG" not in os.environ:
         values["store"] = {"persistence": {"storageClassName": "mi-store"}}  # the local cluster's static volume
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -80,18 +81,31 @@ class Lab:
         items: list[Object] = json.loads(self.kubectl("get", kind, *scope, *chosen, "-o", "json"))["items"]
         return items
 
+    def get(self, path: str) -> Object:
+        """One object or list by its path on the API server, without a process per question; raises LabError with the server's words."""
+        return self._send(path, None)
+
     def post(self, namespace: str, service: str, path: str, body: Mapping[str, Any]) -> Object:
         """One request through the Service, by the API server's own proxy; raises LabError with the server's words."""
+        return self._send(f"/api/v1/namespaces/{namespace}/services/http:{service}:8080/proxy{path}", body)
+
+    def _send(self, path: str, body: Mapping[str, Any] | None) -> Object:
         server, context = self._connect()
-        url = f"{server}/api/v1/namespaces/{namespace}/services/http:{service}:8080/proxy{path}"
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310 - our own cluster
+        given = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{server}{path}", given, {"Content-Type": "application/json"})  # noqa: S310 - our own cluster
         try:
             with urllib.request.urlopen(request, timeout=30, context=context) as response:  # noqa: S310
                 answer: Object = json.load(response)
                 return answer
         except (urllib.error.URLError, TimeoutError) as error:
             detail = error.read().decode(errors="replace")[:300] if isinstance(error, urllib.error.HTTPError) else ""
-            raise LabError(f"POST {path} through service {namespace}/{service}: {error} {detail}") from error
+            raise LabError(f"{request.get_method()} {path}: {error} {detail}") from error
+
+    @property
+    def host(self) -> str:
+        """The API server's address; on the local cluster the machine itself, as nodes and pods reach it."""
+        config = yaml.safe_load(self.kubeconfig.read_text(encoding="utf-8"))
+        return str(urlsplit(config["clusters"][0]["cluster"]["server"]).hostname)
 
     def _connect(self) -> tuple[str, ssl.SSLContext]:
         if self._connection is None:

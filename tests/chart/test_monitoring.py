@@ -12,8 +12,8 @@ import pytest
 import yaml
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
+from scenarios.prometheus import INSTALL, install, is_installed
 from tests.chart.promtool import RULES, build_alert_test, build_recording_rules, promtool, read_alerts, read_panels
-from tests.unit.observe.latency.prometheus_server import INSTALL, install, is_installed
 
 from metainfer import metrics
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
-from tests.unit.observe.latency.prometheus_server import INSTALL, install, is_installed, run_prometheus
+from scenarios.prometheus import INSTALL, install, is_installed
+from tests.unit.observe.latency.prometheus_server import run_prometheus
 from tests.unit.observe.latency.strangers import write_history
 
 

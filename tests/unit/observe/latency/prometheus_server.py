@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -14,24 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS = 60.0
-"""Until it answers; a second on a quiet machine."""
-INSTALL = "apt-get install --no-install-recommends prometheus"
-SERVICE = Path("/etc/systemd/system/prometheus.service")
-
-
-def is_installed() -> bool:
-    """Whether both programs are there."""
-    return shutil.which("prometheus") is not None and shutil.which("promtool") is not None
-
-
-def install() -> None:
-    """Debian and Ubuntu, as root. The package's service is masked before, so that it never starts."""
-    if SERVICE.parent.is_dir() and not SERVICE.exists() and not SERVICE.is_symlink():
-        SERVICE.symlink_to("/dev/null")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment, stdout=subprocess.DEVNULL)
-    subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "prometheus"], check=True, env=environment, stdout=subprocess.DEVNULL)
+from scenarios.prometheus import START_SECONDS
 
 
 @contextmanager

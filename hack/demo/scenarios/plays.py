@@ -1,0 +1,199 @@
+"""The scenarios: what is disturbed, and what has to come of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from lab import LabError
+
+from scenarios.nodes import throttled
+from scenarios.report import Report
+from scenarios.stage import WINDOW_SECONDS, Stage, settle
+from scenarios.watched import Moment, Watched
+
+RATE = "40"
+"""Requests per second of the usual load: about a fifth of what one server can do."""
+MUCH = 1.5
+"""A drift of 50 % counts in these adaptations; what is back is below that."""
+DETECT_SECONDS = 6 * WINDOW_SECONDS
+Hook = Callable[[Moment], None]
+
+
+def begin(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
+    """A server under the usual load, adapted, with its baselines."""
+    watched = stage.serve(name)
+    watched.on_change = on_change
+    stage.send(f"{name}-load", "--rate", RATE, to=name)
+    stage.adapt(name, **spec)
+    settle(watched)
+    return watched
+
+
+def slow_card(stage: Stage, report: Report, on_change: Hook) -> None:
+    """A node gets really slower under load: the check says so, traffic moves, P99 is back."""
+    watched = begin(stage, "slow-card", on_change)
+    play_slow_card(watched, report)
+
+
+def play_slow_card(watched: Watched, report: Report) -> None:
+    """The disturbance alone."""
+    before = watched.look()
+    (node,) = watched.nodes()
+    usual = watched.p99_seconds()
+    if usual is None:
+        raise LabError("Prometheus has no P99 of the usual load")
+    report.note("p99_ms_usual", round(usual * 1000, 1))
+    report.disturb(f"{node} gets 25 % of a processor")
+    with throttled(node, 25):
+        watched.wait("a suspicion of P99Drift", lambda moment: moment.suspicion == "P99Drift", DETECT_SECONDS)
+        report.mark("noticed")
+        report.note("p99_ms_slow", round((watched.p99_seconds() or 0) * 1000, 1))
+        found = watched.wait("a verdict", lambda moment: moment.verdict != before.verdict, 180)
+        report.mark("judged")
+        report.expect(found.verdict["verdict"] == "Card", f"the verdict is {found.verdict['verdict']} ({found.verdict.get('message')}), not Card")
+        report.expect(found.verdict["node"] == node, f"the check looked at {found.verdict['node']}, the slow node is {node}")
+        _wait_for_nodes(watched, node)
+        report.mark("moved")
+        _wait_for_p99(watched, usual * MUCH)
+        report.mark("recovered")
+        report.note("p99_ms_after", round((watched.p99_seconds() or 0) * 1000, 1))
+        watched.wait("Ready again", lambda moment: moment.is_ready, 120)
+
+
+def _wait_for_nodes(watched: Watched, left: str) -> None:
+    deadline = time.monotonic() + 420
+    while not (nodes := watched.nodes()) or left in nodes:
+        if time.monotonic() > deadline:
+            raise LabError(f"the pods did not leave {left}: {watched.look().words}")
+        watched.stand(1)
+
+
+def _wait_for_p99(watched: Watched, bound_seconds: float) -> None:
+    deadline = time.monotonic() + 180
+    while (p99 := watched.p99_seconds()) is None or p99 > bound_seconds:
+        if time.monotonic() > deadline:
+            raise LabError(f"P99 stays at {p99} s, above {bound_seconds:.4f} s")
+        watched.stand(1)
+
+
+def more_load(stage: Stage, report: Report, on_change: Hook) -> None:
+    """More requests and nothing else: the verdict is Load, nothing is written."""
+    watched = begin(stage, "more-load", on_change)
+    play_more_load(stage, watched, report)
+
+
+def play_more_load(stage: Stage, watched: Watched, report: Report) -> None:
+    """The disturbance alone."""
+    before = watched.look()
+    report.note("requests_per_second_usual", round(watched.requests_per_second(), 1))
+    report.disturb("eight clients more, each asking all the time")
+    stage.send(f"{watched.name}-more", "--clients", "8", to=watched.name)
+    try:
+        noticed = watched.wait("a suspicion about the load", lambda moment: moment.suspicion != "", DETECT_SECONDS)
+        report.mark("noticed")
+        report.expect(noticed.suspicion in ("P99Drift", "LoadShifted"), f"{noticed.suspicion} was suspected")
+        report.note("requests_per_second_more", round(watched.requests_per_second(), 1))
+        found = watched.wait("a verdict", lambda moment: moment.verdict != before.verdict, 180)
+        report.mark("judged")
+        report.expect(found.verdict["verdict"] == "Load", f"the verdict is {found.verdict['verdict']} ({found.verdict.get('message')}), not Load")
+        after = watched.stand(2 * WINDOW_SECONDS)
+        report.expect(after.generation == before.generation, "the Deployment was written")
+    finally:
+        stage.stop(f"{watched.name}-more")
+    calm = watched.wait("nothing suspected any more", lambda moment: moment.suspicion == "", DETECT_SECONDS)
+    report.mark("calm again")
+    report.expect(calm.generation == before.generation, "the Deployment was written")
+
+
+def new_driver(stage: Stage, report: Report, on_change: Hook) -> None:
+    """Half of a family's nodes get another driver: one re-check of what runs on that family, none of what does not."""
+    affected, other = _two_families(stage, on_change)
+    nodes = stage.family_nodes("openvino-cpu")
+    before = {watched.name: watched.look() for watched in (affected, other)}
+    driver = stage.lab.get(f"/api/v1/nodes/{nodes[0]}")["metadata"]["labels"]["card.metainfer.dev/driver-version"]
+    report.disturb(f"driver of {', '.join(nodes[: len(nodes) // 2])}: {driver} -> {driver}-r2")
+    try:
+        stage.label(nodes[: len(nodes) // 2], f"card.metainfer.dev/driver-version={driver}-r2")
+        _expect_one_answer(affected, before[affected.name], report)
+        rest = other.stand(30)
+        report.expect(_answers_since(before[affected.name], affected.look()) == 1, "more than one re-check of the affected adaptation")
+        report.expect(_answers_since(before[other.name], rest) == 0, "the other family's adaptation was checked or run anew")
+    finally:
+        stage.label(nodes, f"card.metainfer.dev/driver-version={driver}")
+
+
+def lost_labels(stage: Stage, report: Report, on_change: Hook) -> None:
+    """Labels that vanish for a minute and labels that flap: nothing is checked, run or written."""
+    affected, other = _two_families(stage, on_change)
+    nodes = stage.family_nodes("openvino-cpu")
+    labels = stage.lab.get(f"/api/v1/nodes/{nodes[0]}")["metadata"]["labels"]
+    ours = {key: value for key, value in labels.items() if key.startswith("card.metainfer.dev/")}
+    before, others = affected.look(), other.look()
+    report.disturb(f"all labels of {', '.join(nodes)} vanish for 60 s")
+    try:
+        stage.label(nodes, *(f"{key}-" for key in ours))
+        affected.stand(60)
+    finally:
+        stage.label(nodes, *(f"{key}={value}" for key, value in ours.items()))
+    _expect_calm(affected, before, report, "after labels vanished and came back")
+    key, driver = "card.metainfer.dev/driver-version", ours["card.metainfer.dev/driver-version"]
+    report.disturb("the driver's label flaps for 90 s, every 5 s")
+    try:
+        for number in range(18):
+            stage.label(nodes, f"{key}={driver}-x" if number % 2 == 0 else f"{key}={driver}")
+            affected.stand(5)
+    finally:
+        stage.label(nodes, f"{key}={driver}")
+    _expect_calm(affected, before, report, "after labels that flapped")
+    report.expect(_answers_since(others, other.look()) == 0, "the other family's adaptation was checked or run anew")
+
+
+def old_answer(stage: Stage, report: Report, on_change: Hook) -> None:
+    """An answer that reached its age: one re-check, and no write where the answer is the same."""
+    watched = begin(stage, "old-answer", on_change, freshness="2m")
+    before = watched.look()
+    report.disturb("the answer gets two minutes old")
+    _expect_one_answer(watched, before, report)
+    after = watched.stand(30)
+    report.expect(_answers_since(before, after) == 1, "more than one re-check")
+    report.expect(after.generation == before.generation, "the Deployment was written though the answer is the same")
+    report.expect(after.is_ready, "it is not Ready afterwards")
+
+
+def _two_families(stage: Stage, on_change: Hook) -> tuple[Watched, Watched]:
+    """One server that can only run on the family that is disturbed, and one that can only run on the other."""
+    space = {"precisions": ["fp32"], "batchSizes": [1], "concurrencies": [1]}
+    first = begin(stage, "on-openvino", on_change, configSpace={**space, "executionProviders": ["OpenVINOExecutionProvider"]})
+    second = begin(stage, "on-ort", lambda _moment: None, configSpace={**space, "executionProviders": ["CPUExecutionProvider"]})
+    return first, second
+
+
+def _answers_since(before: Moment, after: Moment) -> int:
+    """Re-checks: runs that are others than before, and checks that were made for another reason than the baseline."""
+    runs = int(before.run.get("id") != after.run.get("id"))
+    return max(runs, after.count_jobs("check") - before.count_jobs("check"))
+
+
+def _expect_one_answer(watched: Watched, before: Moment, report: Report) -> None:
+    watched.wait("a re-check", lambda moment: _answers_since(before, moment) > 0, 300)
+    report.mark("re-check begun")
+    watched.wait("the answer", lambda moment: moment.is_ready and not moment.check.get("claim") and moment.run.get("step") == "Done", 300)
+    report.mark("answered")
+
+
+def _expect_calm(watched: Watched, before: Moment, report: Report, when: str) -> None:
+    after = watched.stand(45)
+    report.expect(_answers_since(before, after) == 0, f"something was checked or run {when}")
+    report.expect(after.generation == before.generation, f"the Deployment was written {when}")
+    report.expect(after.is_ready, f"it is not Ready {when}")
+
+
+Play = Callable[[Stage, Report, Hook], None]
+PLAYS: Mapping[str, Play] = {
+    "slow-card": slow_card,
+    "more-load": more_load,
+    "new-driver": new_driver,
+    "lost-labels": lost_labels,
+    "old-answer": old_answer,
+}
