@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from metainfer.decide.estimation import Estimate
 from metainfer.decide.facts import Candidate
+from metainfer.decide.gaussian import LEAST_VARIANCE, cholesky, solve
 from metainfer.decide.predictor import Prediction
 
 SHARES: tuple[tuple[float, Callable[[Candidate], object]], ...] = (
@@ -34,7 +35,6 @@ because that is where runtimes differ most and no peak shows it (one model's int
 _SIGMA_BOUNDS = (0.02, 2.0)
 SIGMA_ROWS = 4.0
 """Measurements that a stated sigma counts as much as: one surprise of three sigma more than doubles the variance, four good predictions halve it."""
-_LEAST_VARIANCE = 1e-9
 _RESIDUAL_LIMIT = 10.0
 """A prediction that is off by more than e^10 is no prediction; the bound keeps its effect on the others a finite number."""
 
@@ -58,8 +58,8 @@ def correct(predictions: Mapping[Candidate, Prediction], measured: Mapping[Candi
     answers = {candidate: _as_prediction(estimate) for candidate, estimate in measured.items()}
     if not rows:
         return {**predictions, **answers}
-    factor = _cholesky([[_covariance(left, right) for right in rows] for left in rows])
-    weights = [_solve(factor, [row.residuals[figure] for row in rows]) for figure in range(3)]
+    factor = cholesky([[_covariance(left, right) for right in rows] for left in rows])
+    weights = [solve(factor, [row.residuals[figure] for row in rows]) for figure in range(3)]
     moved = {candidate: _move(candidate, prediction, _Fit(rows, factor, weights)) for candidate, prediction in predictions.items()}
     return {**moved, **answers}
 
@@ -92,12 +92,12 @@ def _move(candidate: Candidate, prediction: Prediction, fit: _Fit) -> Prediction
     scale = _scale(prediction)
     shared = [scale * row.scale * _likeness(candidate, row.candidate) for row in fit.rows]
     p50, p99, throughput = (math.exp(math.fsum(k * w for k, w in zip(shared, weights, strict=True))) for weights in fit.weights)
-    variance = scale**2 - math.fsum(k * v for k, v in zip(shared, _solve(fit.factor, shared), strict=True))
+    variance = scale**2 - math.fsum(k * v for k, v in zip(shared, solve(fit.factor, shared), strict=True))
     return Prediction(
         p50_us=prediction.p50_us * p50,
         p99_us=prediction.p99_us * p99,
         throughput_per_second=prediction.throughput_per_second * throughput,
-        log_sigma=min(_SIGMA_BOUNDS[1], math.sqrt(max(_LEAST_VARIANCE, variance * fit.surprise))),
+        log_sigma=min(_SIGMA_BOUNDS[1], math.sqrt(max(LEAST_VARIANCE, variance * fit.surprise))),
         source=f"{prediction.source}, corrected by {len(fit.rows)} measured",
     )
 
@@ -108,7 +108,7 @@ def _likeness(left: Candidate, right: Candidate) -> float:
 
 
 def _covariance(left: _Row, right: _Row) -> float:
-    noise = left.noise_variance + _LEAST_VARIANCE if left.candidate == right.candidate else 0.0
+    noise = left.noise_variance + LEAST_VARIANCE if left.candidate == right.candidate else 0.0
     return left.scale * right.scale * _likeness(left.candidate, right.candidate) + noise
 
 
@@ -129,25 +129,3 @@ def _log_ratio(measured: float, predicted: float) -> float | None:
     if not (math.isfinite(measured) and math.isfinite(predicted) and measured > 0 and predicted > 0):
         return None
     return max(-_RESIDUAL_LIMIT, min(_RESIDUAL_LIMIT, math.log(measured) - math.log(predicted)))
-
-
-def _cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Lower factor of a symmetric positive definite matrix (Cholesky-Banachiewicz)."""
-    factor = [[0.0] * len(matrix) for _ in matrix]
-    for row in range(len(matrix)):
-        for column in range(row + 1):
-            rest = matrix[row][column] - math.fsum(factor[row][k] * factor[column][k] for k in range(column))
-            factor[row][column] = math.sqrt(max(_LEAST_VARIANCE, rest)) if row == column else rest / factor[column][column]
-    return factor
-
-
-def _solve(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """x of (L L^T) x = right, by forward and backward substitution."""
-    size = len(right)
-    forward = [0.0] * size
-    for row in range(size):
-        forward[row] = (right[row] - math.fsum(factor[row][k] * forward[k] for k in range(row))) / factor[row][row]
-    solution = [0.0] * size
-    for row in reversed(range(size)):
-        solution[row] = (forward[row] - math.fsum(factor[k][row] * solution[k] for k in range(row + 1, size))) / factor[row][row]
-    return solution

@@ -13,10 +13,11 @@ it left 2.5 times the regret of this rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from metainfer.api.v1alpha1.model_adaptation import Accuracy
+from metainfer.decide.accuracy_odds import read_odds
 from metainfer.decide.candidates import joins_requests
 from metainfer.decide.correction import correct
 from metainfer.decide.estimation import Estimate, estimates
@@ -25,19 +26,13 @@ from metainfer.decide.facts import Candidate, Portrait, RunResult
 from metainfer.decide.families import FamilyOption
 from metainfer.decide.predictor import Prediction
 from metainfer.decide.ranking import Costs, Objective, Ranked, rank
-from metainfer_probe.contract import Precision
 
 __all__ = ["Decide", "Estimate", "Measure", "Situation", "correct", "estimates", "next_step", "pick_node"]
 
 WORTHWHILE_LOG_GAIN = 0.02
 """The best one counts as measured when another run is expected to gain less than 2 %: under half the dead band of 5 %."""
-WITHIN_BUDGET: Mapping[Precision, float] = {"fp16": 0.8, "bf16": 0.6, "int8": 0.4}
-"""Share of models whose answers stay within 1 % of fp32: of nineteen small trained ones fifteen in fp16 and eight in the better int8
-variant; bf16, with three digits fewer than fp16 and more range, is put between the two."""
 NEW_FAMILY_FACTOR = 1.5
 """A first run on a family also tells of all its other candidates: of two that promise about the same it is the better run."""
-SECOND_CHANCE = 0.1
-"""Of int8 in a smaller batch after it failed in a larger one: the neighbours in a batch move its errors, but seldom across the budget."""
 ALSO_FAILS = frozenset({"Failed", "AccuracyExceeded"})
 """Verdicts that the same variant with a larger batch or more parallel executions would share."""
 
@@ -122,12 +117,13 @@ def _best_open(situation: Situation, tried: Collection[Candidate]) -> Measure | 
     unmeasured = [item for item in ranking if item.candidate not in tried and not expects_fault(item.candidate, faults)]
     if not unmeasured:
         return Decide("every feasible candidate is measured, or fails like one that was")
+    odds = read_odds(situation.runs, situation.accuracy)
     if not sound:
-        likely = max(unmeasured, key=lambda item: item.score + (math.log(accuracy_chance(item.candidate, faults, sound)) if faults else 0.0))
+        likely = max(unmeasured, key=lambda item: item.score + (math.log(odds.chance(item.candidate)) if faults else 0.0))
         return Measure(likely.candidate, "best by prediction")
     known = {(candidate.pool, candidate.family) for candidate in tried}
     gains = {
-        item.candidate: accuracy_chance(item.candidate, faults, sound)
+        item.candidate: odds.chance(item.candidate)
         * expected_gain(item, sound[0])
         * (1.0 if (item.candidate.pool, item.candidate.family) in known else NEW_FAMILY_FACTOR)
         for item in unmeasured
@@ -137,20 +133,6 @@ def _best_open(situation: Situation, tried: Collection[Candidate]) -> Measure | 
     if has_alternative and gains[best.candidate] < WORTHWHILE_LOG_GAIN:
         return Decide("the best one is already measured")
     return Measure(best.candidate, f"promises most by what is known so far, score {best.score_permille / 1000:.2f}")
-
-
-def accuracy_chance(candidate: Candidate, faults: Mapping[Candidate, Fault], sound: Sequence[Ranked]) -> float:
-    """How likely a candidate's answers stay within the budget, before they were compared.
-
-    A precision that passed on this provider passes; each one of this model that failed halves the chance of the others, so that a run
-    never spends all its benchmarks on variants that are fast and wrong.
-    """
-    precision, provider = candidate.config.precision, candidate.config.execution_provider
-    if any((item.candidate.config.precision, item.candidate.config.execution_provider) == (precision, provider) for item in sound):
-        return 1.0
-    failed = {(item.config.precision, item.config.execution_provider) for item, fault in faults.items() if fault.verdict == "AccuracyExceeded"}
-    again = SECOND_CHANCE if (precision, provider) in failed else 1.0
-    return 1.0 if precision == "fp32" else again * WITHIN_BUDGET[precision] * 0.5 ** len(failed)
 
 
 def expected_gain(item: Ranked, best: Ranked) -> float:
