@@ -111,6 +111,16 @@ def test_a_collection_is_continued_and_teaches(collect: ModuleType, tmp_path: Pa
     assert (rows["is_probed"] == 1).all()
 
 
+def test_a_second_repetition_is_a_line_of_its_own(collect: ModuleType, tmp_path: Path) -> None:
+    """What was measured once is found again as before; the second time is another line, for the noise."""
+    model = make_model(collect, tmp_path / "cache", "dense", 8)
+    point = collect.grid(collect.CARDS[0], NATIVE)[0]
+    table, windows = collect.Table(tmp_path / "table.jsonl"), collect.Windows(3, 0.4)
+    once, twice = (collect.Collection(table, tmp_path, tmp_path, windows, repetition=number).key_of(model, point) for number in (1, 2))
+    assert "repetition" not in once
+    assert twice == {**once, "repetition": 2}
+
+
 def make_model(collect: ModuleType, cache: Path, name: str, *shape: int) -> object:
     """A model that lies in the cache already, so that nothing is downloaded."""
     cache.mkdir(exist_ok=True)
