@@ -40,6 +40,7 @@ RESTORES: Final = Counter(
     "metainfer_restores_total", "Deployments given back to their owners, by result (restored, left: fields had to be left, unchanged).", ("result",)
 )
 DECISIONS: Final = Counter("metainfer_decisions_total", "Decisions taken, by chosen family and reason.", ("family", "reason"))
+ROLLBACKS: Final = Counter("metainfer_rollbacks_total", "Decisions that were taken back, by reason.", ("reason",))
 PREDICTED_RANK: Final = Histogram(
     "metainfer_predicted_rank_of_best",
     "Place (1 = first) that the prediction gave to the candidate which then measured best; the operator's own quality series.",

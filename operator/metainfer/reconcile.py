@@ -222,8 +222,10 @@ class Reconciler:
     async def _report_refused_apply(self, snapshot: AdaptationSnapshot, claimed: AdaptationFacts, outcomes: Sequence[Outcome], now: datetime) -> None:
         """A write to the target that the API server did not take is news for the status: the next pass must not try it again."""
         for outcome in outcomes:
-            if not isinstance(outcome.action, ApplyTarget):
+            if not isinstance(outcome.action, ApplyTarget | RestoreTarget):
                 continue
+            if isinstance(outcome.action, RestoreTarget) and outcome.result != "Refused":
+                continue  # what is left on it, if anything is, the next pass reads from the Deployment
             if outcome.result not in ("Contested", "Refused"):
                 status = note_written_again(claimed.status)
             elif outcome.conflicts:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_node, make_pool
 from tests.unit.decide.make_world import make_world
+from tests.unit.decide.test_watching import crash, write
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Outcome
@@ -17,7 +18,7 @@ from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import AdaptationFacts, JobFacts, MeasuringLimits, PoolFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
-from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent
+from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent, RestoreTarget
 from metainfer.kube.errors import Conflict, FieldOwner
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool
 from metainfer.predict.physics import PhysicsPredictor
@@ -94,7 +95,7 @@ class Cluster:
                 job = JobFacts(action.namespace, action.name, "uid", action.labels, action.annotations, created_at=NOW, active=1)
                 snapshot = self.pool.snapshot
                 self.pool = replace(self.pool, snapshot=replace(snapshot, jobs=(*snapshot.jobs, job)))
-            mine = self.outcome is not None and isinstance(action, CreateJob | ApplyTarget)
+            mine = self.outcome is not None and isinstance(action, CreateJob | ApplyTarget | RestoreTarget)
             outcomes.append(replace(self.outcome, action=action) if mine and self.outcome is not None else Outcome(action, "Done"))
         return outcomes
 
@@ -229,6 +230,23 @@ async def test_a_job_of_a_run_that_the_api_server_does_not_take_is_put_on_record
     assert last.run is not None
     assert last.run.refusal is not None
     assert (last.run.refusal.reason, result.requeue_after_seconds) == ("QuotaExceeded", AGAIN_SECONDS)
+
+
+async def test_a_restore_that_the_api_server_does_not_take_is_put_on_record() -> None:
+    """A decision that is taken back: the next try comes later, and the status says why it is not done."""
+    world = write(make_world())
+    crash(world)
+    refused = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="RestoreRefused", message="denied by policy no-gpu"))
+    cluster = Cluster(adaptation=GatheredAdaptation(world.snapshot, ()), outcome=refused)
+    await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), world.now)
+    status = cluster.statuses[-1]
+    assert isinstance(status, ModelAdaptationStatus)
+    assert status.apply_refusal is not None
+    assert (status.apply_refusal.attempts, status.apply_refusal.message) == (1, "denied by policy no-gpu")
+    world.snapshot = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, status=status))
+    plan = world.turn()
+    assert world.condition("Stalled") == ("True", "ApplyRefused")
+    assert [action for action in plan.actions if isinstance(action, RestoreTarget)] == []
 
 
 async def test_a_contested_apply_ends_in_the_status_with_path_and_manager() -> None:

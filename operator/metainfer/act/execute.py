@@ -127,6 +127,8 @@ class Actor:
                 fresh = await self._store.record_decision(involved.uid, action)
                 if fresh and action.quality is not None:
                     count_decision(action.quality)
+                if fresh and action.rollback:
+                    metrics.ROLLBACKS.labels(action.rollback).inc()
                 return Outcome(action, "Done" if fresh else "Unchanged")
             case EmitEvent():
                 return Outcome(action, "Done" if await self._events.emit(action, involved) else "Dropped")

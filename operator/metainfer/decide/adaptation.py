@@ -13,11 +13,13 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelStatus
 from metainfer.decide.applying import apply_decision, note_declared
 from metainfer.decide.choosing import Ranking, rank_choice
-from metainfer.decide.deciding import candidate_of, decided_candidate, present_line, record_choice
+from metainfer.decide.configs import candidate_of
+from metainfer.decide.deciding import decided_candidate, present_line, record_choice
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.keeping.chain import keep_true
 from metainfer.decide.keeping.history import keep_history
+from metainfer.decide.keeping.taking_back import note_taken_back
 from metainfer.decide.names import claim_of
 from metainfer.decide.own_jobs import forget_refusal
 from metainfer.decide.plan import AdaptationPlan
@@ -55,6 +57,7 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
 
 def _decide(draft: Draft, predictor: Predictor) -> AdaptationPlan:
     note_standing(draft)
+    note_taken_back(draft)
     # 1. and 2. Is there something to decide, and for whom?
     opened = _open(draft)
     if isinstance(opened, AdaptationPlan):

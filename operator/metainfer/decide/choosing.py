@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from metainfer.decide.candidates import Choice, ChoiceRefused, build_candidates
+from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import Candidate, ContainerFacts, Portrait
-from metainfer.decide.filters import Context, filter_candidates, summarize_rejections
+from metainfer.decide.filters import Context, filter_candidates
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction, Predictor, Question
 from metainfer.decide.ranking import Costs, Objective, resolve_objective
 from metainfer.decide.recall import recall
+from metainfer.decide.rejections import summarize_rejections
 from metainfer.decide.scene import Scene
 from metainfer.decide.settings_mapping import settings_that_fix
 from metainfer_probe.contract import ProfileReport
@@ -84,7 +86,15 @@ def _context(draft: Draft, scene: Scene, profile: ProfileReport) -> Context:
         has_calibration=spec.accuracy.calibration is not None,
         current=scene.current,
         memory_limit_bytes=_memory_limit(scene.container),
+        rolled_back=_rolled_back(draft),
     )
+
+
+def _rolled_back(draft: Draft) -> Mapping[Candidate, str]:
+    """The same inputs would lead to the same choice, and the choice to the same failure."""
+    run = draft.status.run
+    failed = [entry for entry in draft.status.decisions if entry.outcome == "RolledBack" and run is not None and entry.inputs_hash == run.inputs_hash]
+    return {candidate_of(entry.config): f"decision {entry.id} of {entry.decided_at}: {entry.message}" for entry in failed}
 
 
 def _memory_limit(container: ContainerFacts) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from metainfer.api.durations import format_duration_us, parse_duration_us
+from metainfer.api.durations import format_duration_us
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import CandidateStatus, ConfigStatus, Figures, Recommendation, RunStatus
 from metainfer.decide.choosing import Ranking
 from metainfer.decide.conditions import format_time, parse_time
+from metainfer.decide.configs import candidate_of, config_status
 from metainfer.decide.draft import Draft
 from metainfer.decide.estimation import Estimate
 from metainfer.decide.facts import Candidate, RunResult
@@ -24,39 +25,11 @@ from metainfer.decide.scene import Scene
 from metainfer.decide.validating import build_situation
 from metainfer.decide.validation import Situation
 from metainfer.decide.verdicts import Decision, Judgement, judge
-from metainfer_probe.contract import ServingConfig
+from metainfer.decide.wanted import find_wanted
 
 LISTED_CANDIDATES = 16
 """The bounded top of the ranking; the store has all of it."""
 RETRY_SECONDS = 600.0
-
-
-def config_status(candidate: Candidate) -> ConfigStatus:
-    """A candidate as the status shows it."""
-    config = candidate.config
-    return ConfigStatus(
-        pool=candidate.pool,
-        family=candidate.family,
-        execution_provider=config.execution_provider,
-        precision=config.precision,
-        batch_size=config.batch_size,
-        concurrency=config.concurrency,
-        dynamic_batching=config.dynamic_batching,
-        max_batch_delay=format_duration_us(config.max_batch_delay_us),
-    )
-
-
-def candidate_of(status: ConfigStatus) -> Candidate:
-    """Inverse of ``config_status``."""
-    config = ServingConfig(
-        execution_provider=status.execution_provider,
-        precision=status.precision,
-        batch_size=status.batch_size,
-        concurrency=status.concurrency,
-        dynamic_batching=status.dynamic_batching,
-        max_batch_delay_us=parse_duration_us(status.max_batch_delay),
-    )
-    return Candidate(status.pool, status.family, config)
 
 
 def decided_candidate(draft: Draft) -> Candidate | None:
@@ -197,9 +170,9 @@ def _difference(situation: Situation, candidate: Candidate) -> int | None:
 
 
 def is_kept(draft: Draft) -> bool:
-    """Whether the decision was to leave the present configuration as it is."""
-    baseline, recommendation = draft.status.baseline, draft.status.recommendation
-    return baseline is not None and recommendation is not None and baseline.current and baseline.config == recommendation.config
+    """Whether the decision was to leave the present configuration as it is, and still is."""
+    baseline, wanted = draft.status.baseline, find_wanted(draft.status)
+    return baseline is not None and wanted is not None and wanted.is_newest and baseline.current and baseline.config == wanted.config
 
 
 def _age_seconds(run: RunStatus, now: datetime) -> float:

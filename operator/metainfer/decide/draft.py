@@ -17,10 +17,10 @@ from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
 
 ORDER = (
     reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE, reasons.ANSWER_TRUE,
-    reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT, reasons.RECONCILING, reasons.STALLED,
-    reasons.STORE_DEGRADED,
+    reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT,
+    reasons.RECONCILING, reasons.STALLED, reasons.STORE_DEGRADED,
 )  # fmt: skip
-NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.TARGET_CONFLICT})
+NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT})
 Status = Literal["True", "False", "Unknown"]
 Step = Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"]
 
@@ -69,6 +69,15 @@ class Draft:
         ready = find_condition(self.snapshot.adaptation.status.conditions, reasons.READY)
         if ready is None or (ready.reason, ready.message) != (reason, message[:2048]):
             self.act(EmitEvent(kind, reason, message[:1024]))
+
+    def done(self, reason: str, message: str, *, seconds: float | None = None) -> AdaptationPlan:
+        """The run has come to its end; a limit that nothing keeps is still said."""
+        self.step("Done", "")
+        decided = find_condition(self.snapshot.adaptation.status.conditions, reasons.PLACEMENT_DECIDED)
+        if decided is not None and decided.reason == "SloInfeasible":
+            message = f"{message}; but {decided.message}"
+        self.find(reasons.READY, "True", reason, message)
+        return self.finish(seconds)
 
     def wait(self, reason: str, message: str, *, seconds: float | None) -> AdaptationPlan:
         """Work is under way or waits for something that will come by itself."""

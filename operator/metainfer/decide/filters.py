@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.model_adaptation import Accuracy, RejectionStatus, Slo
+from metainfer.api.v1alpha1.model_adaptation import Accuracy, Slo
 from metainfer.api.v1alpha1.node_portrait import PortraitFigures
 from metainfer.decide.candidates import joins_requests
 from metainfer.decide.facts import Candidate, Rejection
@@ -30,10 +30,6 @@ UNIVERSAL_PROVIDER: Final = "CPUExecutionProvider"
 """ONNX Runtime's fallback: it runs every operator there is, so nothing can fall back from it."""
 PROVIDER_MISSING: Final = "ProviderMissing"
 PRECISION_UNSUPPORTED: Final = "PrecisionUnsupported"
-MAXIMUM_REASONS = 24
-"""Bound of ModelAdaptationStatus.rejections."""
-_MESSAGE_LIMIT = 512
-_EXAMPLES = 3
 _GIB = 1 << 30
 
 
@@ -52,6 +48,8 @@ class Context:
     current: Candidate | None
     memory_limit_bytes: int = 0
     """Of the target's container; 0 = none."""
+    rolled_back: Mapping[Candidate, str] = field(default_factory=dict)
+    """What was taken back before under the same inputs, and why."""
 
     def option(self, candidate: Candidate) -> FamilyOption | None:
         """The candidate's family as the target sees it."""
@@ -222,6 +220,12 @@ def lossy_unverifiable(candidate: Candidate, context: Context) -> Exclusion | No
     )
 
 
+def rolled_back_before(candidate: Candidate, context: Context) -> Exclusion | None:
+    """It was written before, for the same inputs, and turned out worse than what was there."""
+    why = context.rolled_back.get(candidate)
+    return Exclusion("RolledBackBefore", f"it was chosen before for the same inputs and taken back: {why}") if why is not None else None
+
+
 def cost_unknown(candidate: Candidate, context: Context) -> Exclusion | None:
     """Goal Cost, and nobody said what the family costs."""
     option = context.option(candidate)
@@ -232,7 +236,8 @@ def cost_unknown(candidate: Candidate, context: Context) -> Exclusion | None:
 
 RULES: tuple[Rule, ...] = (
     family_unusable, portrait_missing, measuring_impossible, room_missing, provider_missing, model_unreadable, already_quantised, precision_failed,
-    precision_emulated, coverage_low, hot_operator_unsupported, memory_insufficient, batch_unsupported, inputs_ragged, lossy_unverifiable, cost_unknown,
+    precision_emulated, coverage_low, hot_operator_unsupported, memory_insufficient, batch_unsupported, inputs_ragged, lossy_unverifiable, rolled_back_before,
+    cost_unknown,
 )  # fmt: skip
 RULES_FOR_CURRENT: tuple[Rule, ...] = (family_unusable, measuring_impossible, provider_missing, model_unreadable, already_quantised, precision_failed)
 
@@ -254,27 +259,6 @@ def find_obstacle(candidate: Candidate, context: Context) -> Exclusion | None:
     """The first rule that hits."""
     rules = RULES_FOR_CURRENT if candidate == context.current else RULES
     return next((found for rule in rules if (found := rule(candidate, context)) is not None), None)
-
-
-def summarize_rejections(rejections: Sequence[Rejection]) -> tuple[RejectionStatus, ...]:
-    """One line per reason, the most frequent first, with up to three different messages and an example; at most 24 lines."""
-    groups: dict[str, list[Rejection]] = {}
-    for rejection in sorted(rejections, key=lambda item: (item.candidate.key, item.message)):
-        groups.setdefault(rejection.reason, []).append(rejection)
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    lines = [RejectionStatus(reason=reason[:64], count=len(group), message=_describe(group)) for reason, group in ordered]
-    if len(lines) <= MAXIMUM_REASONS:
-        return tuple(lines)
-    rest = lines[MAXIMUM_REASONS - 1 :]
-    names = ", ".join(line.reason for line in rest)
-    return (*lines[: MAXIMUM_REASONS - 1], RejectionStatus(reason="Other", count=sum(line.count for line in rest), message=names[:_MESSAGE_LIMIT]))
-
-
-def _describe(group: Sequence[Rejection]) -> str:
-    messages = list(dict.fromkeys(item.message for item in group))
-    more = f"; and {len(messages) - _EXAMPLES} more" if len(messages) > _EXAMPLES else ""
-    example = f" (for example {group[0].candidate.key})"
-    return ("; ".join(messages[:_EXAMPLES]) + more)[: _MESSAGE_LIMIT - len(example)] + example[:_MESSAGE_LIMIT]
 
 
 def _summarize_exclusions(family: str, excluded: Mapping[str, Exclusion]) -> Exclusion:

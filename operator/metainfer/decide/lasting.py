@@ -23,6 +23,7 @@ from metainfer.decide.ownership import PREFERRED_AFFINITY, REQUIRED_AFFINITY, en
 from metainfer.decide.placement import PlacementPlan
 from metainfer.decide.scene import Scene
 from metainfer.decide.standing import PLACEMENT_REMOVED, is_removed, is_same_target
+from metainfer.decide.wanted import find_wanted
 
 REMOVALS_LIMIT: Final = 3
 """The third removal in a row is a custom, not chance."""
@@ -65,8 +66,8 @@ class Veto:
 
 def find_refusal(draft: Draft) -> Veto | None:
     """Whether the API server refused this decision so short a time ago, or so often, that it is not tried now."""
-    refusal, recommendation = draft.status.apply_refusal, draft.status.recommendation
-    if refusal is None or recommendation is None or refusal.decision_id != recommendation.decision_id:
+    refusal, wanted = draft.status.apply_refusal, find_wanted(draft.status)
+    if refusal is None or wanted is None or refusal.decision_id != wanted.decision_id:
         return None
     words = f"nothing was written: {refusal.message}"
     if refusal.attempts >= REFUSALS_LIMIT:
@@ -78,12 +79,12 @@ def find_refusal(draft: Draft) -> Veto | None:
 
 def count_refusal(status: ModelAdaptationStatus, message: str, now: datetime) -> ApplyRefusal | None:
     """What to remember of a write that was refused."""
-    before, recommendation = status.apply_refusal, status.recommendation
-    if recommendation is None:
+    before, wanted = status.apply_refusal, find_wanted(status)
+    if wanted is None:
         return None
-    again = before is not None and before.decision_id == recommendation.decision_id
+    again = before is not None and before.decision_id == wanted.decision_id
     attempts = before.attempts + 1 if before is not None and again else 1
-    return ApplyRefusal(decision_id=recommendation.decision_id, attempts=attempts, refused_at=format_time(now), message=message[:512])
+    return ApplyRefusal(decision_id=wanted.decision_id, attempts=attempts, refused_at=format_time(now), message=message[:512])
 
 
 def note_written_again(status: ModelAdaptationStatus) -> ModelAdaptationStatus:
@@ -97,10 +98,10 @@ def note_written_again(status: ModelAdaptationStatus) -> ModelAdaptationStatus:
 
 def carried_removal(draft: Draft, scene: Scene) -> RemovalStatus | None:
     """What a decision that is in place inherits: removals of another decision count only where the whole Deployment was made anew."""
-    placement, recommendation = draft.status.placement, draft.status.recommendation
-    if placement is None or recommendation is None:
+    placement, wanted = draft.status.placement, find_wanted(draft.status)
+    if placement is None or wanted is None:
         return None
-    same = placement.decision_id == recommendation.decision_id
+    same = placement.decision_id == wanted.decision_id
     known = placement.removal if same or not is_same_target(placement, scene.target) else None
     return known.model_copy(update={"written_again": True}) if known is not None else None
 
@@ -125,16 +126,16 @@ def find_veto(draft: Draft, scene: Scene, plan: PlacementPlan) -> Veto | None:
 
 
 def _find_loss(draft: Draft, scene: Scene, plan: PlacementPlan) -> Loss | None:
-    target, placement, recommendation = scene.target, draft.status.placement, draft.status.recommendation
-    if placement is None or recommendation is None:
+    target, placement, wanted = scene.target, draft.status.placement, find_wanted(draft.status)
+    if placement is None or wanted is None:
         return None
     manager = _find_taker(target.managed, max(placement.applied_at, format_time(draft.now - JUST_NOW)))
     if not is_same_target(placement, target):
         recreated = target.created_at is not None and target.created_at > parse_time(placement.applied_at)
         return Loss((), manager, recreated=True) if recreated else None
     if is_removed(draft):
-        return Loss((), manager) if placement.decision_id == recommendation.decision_id or is_kept(draft) else None
-    missing = find_missing(scene, plan) if placement.decision_id == recommendation.decision_id else ()
+        return Loss((), manager) if placement.decision_id == wanted.decision_id or is_kept(draft) else None
+    missing = find_missing(scene, plan) if placement.decision_id == wanted.decision_id else ()
     return Loss(missing, manager) if missing else None
 
 

@@ -138,6 +138,8 @@ class RecordDecision:
     document: Mapping[str, Any]
     quality: PredictionQuality | None = None
     """None where it cannot be told any more."""
+    rollback: str = ""
+    """Why an earlier decision was taken back by this one; empty = it was made by a run."""
 
 
 @dataclass(frozen=True, slots=True)

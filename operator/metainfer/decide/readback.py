@@ -18,6 +18,9 @@ from metainfer.decide.startup import is_starting, rollout_seconds
 
 DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 HARMLESS_WAITS: Final = ("ContainerCreating", "PodInitializing")
+CRASH_LOOP: Final = "CrashLoopBackOff"
+CRASHES: Final = 3
+"""The kubelet waits 10, 20, 40 s between starts: what ends a server the third time is no chance, and no slow start either."""
 WORDS_LIMIT: Final = 300
 """Characters of other people's messages that are passed on."""
 
@@ -37,6 +40,12 @@ class ReadBack:
     """Why the rollout does not come to its end, once it should have; else empty."""
     waiting: str = ""
     """What holds the rollout up at the moment, while there is still time."""
+    other_values: tuple[str, ...] = ()
+    """The part of ``differs`` that no label and no move of a pod explains: settings that did not reach the server."""
+    crashing: str = ""
+    """What ends the pods of the decision again and again, while none of them serves; else empty."""
+    troubled_nodes: tuple[str, ...] = ()
+    """Where pods of the decision are that do not serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +76,22 @@ def read_back(target: TargetFacts, pods: Sequence[PodFacts], expected: Expected,
     ready = [pod for pod in ours if pod.ready]
     lost = target.template.annotations.get(DECISION_ANNOTATION) != expected.decision_id
     differs = [f"the pod template does not carry decision {expected.decision_id}"] if lost else []
-    for pod in ready:
-        differs += [*_misplaced(pod, expected.family_nodes), *_other_values(pod, expected.container, expected.want_env)]
+    differs += [words for pod in ready for words in _misplaced(pod, expected.family_nodes)]
+    others = [words for pod in ready for words in _other_values(pod, expected.container, expected.want_env)]
     rolled_out = not lost and (is_rolled_out(target) or (moment.settled and has_one_template(target)))
     trouble = _find_trouble(ours)
     cause = trouble if rolled_out else trouble or target.progressing_message[:WORDS_LIMIT]
     late = not rolled_out and _is_late(target, ours, moment, trouble)
     return ReadBack(
         rolled_out=rolled_out,
-        effective=rolled_out and bool(ready) and not differs,
-        differs=tuple(dict.fromkeys(differs)),
+        effective=rolled_out and bool(ready) and not differs and not others,
+        differs=tuple(dict.fromkeys((*differs, *others))),
         nodes=tuple(sorted({pod.node for pod in ready if pod.node})),
         stuck=cause if late else "",
         waiting="" if late else cause,
+        other_values=tuple(dict.fromkeys(others)),
+        crashing="" if ready else next((words for pod in ours if (words := _crash(pod))), ""),
+        troubled_nodes=tuple(sorted({pod.node for pod in ours if pod.node and not pod.ready})),
     )
 
 
@@ -142,6 +154,11 @@ def _container_trouble(pod: PodFacts) -> str:
             ended = f"; it ended with exit code {state.exit_code}" if state.exit_code is not None else ""
             return f"pod {pod.name}, container {state.name}: {state.waiting_reason}: {state.waiting_message[:WORDS_LIMIT]}{ended}"
     return ""
+
+
+def _crash(pod: PodFacts) -> str:
+    looping = any(state.waiting_reason == CRASH_LOOP and state.restarts >= CRASHES for state in pod.states)
+    return _container_trouble(pod) if looping else ""
 
 
 def _no_node(pod: PodFacts) -> str:

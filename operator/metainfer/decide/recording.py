@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.conditions import find_condition, parse_time
-from metainfer.decide.deciding import candidate_of
+from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
 from metainfer.decide.plan import RecordDecision
 from metainfer.decide.ranking import resolve_objective

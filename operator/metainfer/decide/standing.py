@@ -12,6 +12,7 @@ from metainfer.decide.draft import Draft
 from metainfer.decide.facts import TargetFacts
 from metainfer.decide.placement import PlacementPlan
 from metainfer.decide.scene import Scene
+from metainfer.decide.wanted import find_wanted
 
 PLACEMENT_REMOVED = "PlacementRemoved"
 
@@ -25,9 +26,7 @@ def note_standing(draft: Draft) -> None:
         draft.find(reasons.APPLIED, "False", reasons.TARGET_NOT_FOUND, "there is no Deployment to write to")
         draft.find(reasons.SETTINGS_EFFECTIVE, "Unknown", "NotApplied")
     elif placement is not None and is_standing(placement, target):
-        recommendation = draft.status.recommendation
-        newest = recommendation is not None and recommendation.decision_id == placement.decision_id
-        draft.find(reasons.APPLIED, "True", "Applied" if newest else "EarlierDecision", _still_there(placement))
+        draft.find(reasons.APPLIED, "True", "Applied" if _is_wanted(draft, placement) else "EarlierDecision", _still_there(placement))
     elif placement is not None and not is_same_target(placement, target):
         words = f"decision {placement.decision_id} was written to a Deployment of this name that has been deleted since"
         draft.find(reasons.APPLIED, "False", "TargetRecreated", words)
@@ -70,11 +69,15 @@ def is_removed(draft: Draft) -> bool:
 
 def earlier_words(draft: Draft) -> str:
     """For a decision that is not written: what of an earlier one is still there, else nothing."""
-    target, placement, recommendation = draft.snapshot.target, draft.status.placement, draft.status.recommendation
+    target, placement = draft.snapshot.target, draft.status.placement
     if target is None or placement is None or not is_standing(placement, target):
         return ""
-    newest = recommendation is not None and recommendation.decision_id == placement.decision_id
-    return "" if newest else f"; {_still_there(placement)}"
+    return "" if _is_wanted(draft, placement) else f"; {_still_there(placement)}"
+
+
+def _is_wanted(draft: Draft, placement: Placement) -> bool:
+    wanted = find_wanted(draft.status)
+    return wanted is not None and wanted.decision_id == placement.decision_id
 
 
 def _still_there(placement: Placement) -> str:

@@ -18,7 +18,7 @@ GIVERS = {
     *("Exclusion", "Failure", "Fault", "Finding", "NoMembership", "Obstacle", "ProbeError", "ReportError", "RejectionStatus"),
     *("TargetProblem", "ChoiceRefused", "Trigger", "Waiting", "Suspicion"),
     *("LatencyFinding", "MetricsRefused", "MetricsUnavailable"),
-    *("find", "stall", "wait", "announce", "EmitEvent", "Judgement", "_done", "_failed", "_failure", "_recommend_only"),
+    *("find", "stall", "wait", "announce", "EmitEvent", "Judgement", "Failing", "done", "_failed", "_failure", "_recommend_only"),
 }
 """Classes and functions that take a reason: a literal given to one of them reaches the user."""
 TABLES = {"not_onnx.py"}

@@ -37,7 +37,8 @@ from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobF
 from metainfer.decide.lasting import note_written_again
 from metainfer.decide.names import CANDIDATE_ANNOTATION
 from metainfer.decide.ownership import PREFERRED_AFFINITY, REQUIRED_AFFINITY
-from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob
+from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, RestoreTarget
+from metainfer.decide.wanted import find_wanted
 from metainfer.observe.pods import project_terms
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer_probe.contract import (
@@ -96,6 +97,11 @@ class World:
     jobs_started: list[CreateJob] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     applies: int = 0
+    restores: int = 0
+
+    def __post_init__(self) -> None:
+        """What the owner declares, for when everything is given back."""
+        self.owners, self.owners_pods = self.snapshot.target, self.snapshot.target_pods
 
     def turn(self) -> AdaptationPlan:
         """One pass and what follows from it."""
@@ -107,6 +113,8 @@ class World:
                 self._run(action)
             elif isinstance(action, ApplyTarget):
                 self._apply(action)
+            elif isinstance(action, RestoreTarget):
+                self._restore()
         self.now += timedelta(seconds=30)
         return plan
 
@@ -209,10 +217,22 @@ class World:
         adaptation = replace(self.snapshot.adaptation, status=note_written_again(self.status))
         self.snapshot = replace(self.snapshot, adaptation=adaptation, target=written, target_pods=(moved,), card_pods=(*others, moved))
 
+    def _restore(self) -> None:
+        """The Deployment as its owner declares it, and its rollout over."""
+        self.restores += 1
+        assert self.owners is not None
+        assert self.snapshot.target is not None
+        generation = self.snapshot.target.generation + 1
+        target = replace(self.owners, generation=generation, observed_generation=generation)
+        ended = {pod.uid for pod in self.snapshot.target_pods}
+        others = tuple(pod for pod in self.snapshot.card_pods if pod.uid not in ended)
+        self.snapshot = replace(self.snapshot, target=target, target_pods=self.owners_pods, card_pods=(*others, *self.owners_pods))
+
     def _moved_pod(self, env: Mapping[str, str], decision_id: str) -> PodFacts:
-        recommendation = self.snapshot.adaptation.status.recommendation
-        assert recommendation is not None
-        node = next(name for name, item in self.snapshot.portraits.items() if item.spec.family == recommendation.config.family)
+        wanted = find_wanted(self.snapshot.adaptation.status)
+        assert wanted is not None
+        assert wanted.config is not None
+        node = next(name for name, item in self.snapshot.portraits.items() if item.spec.family == wanted.config.family)
         server = make_container(env=env)
         return make_pod("ocr-2", server, node=node, ready=True, phase="Running", annotations={DECISION_ANNOTATION: decision_id}, requests={CARD: 1})
 

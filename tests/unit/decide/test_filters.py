@@ -11,7 +11,8 @@ from tests.unit.decide.make_runs import make_candidate, make_profile
 from metainfer.api.v1alpha1.model_adaptation import Accuracy
 from metainfer.decide.facts import Candidate, Rejection
 from metainfer.decide.families import Exclusion, FamilyOption
-from metainfer.decide.filters import MAXIMUM_REASONS, RULES, Context, Rule, filter_candidates, find_obstacle, summarize_rejections
+from metainfer.decide.filters import RULES, Context, Rule, filter_candidates, find_obstacle
+from metainfer.decide.rejections import MAXIMUM_REASONS, summarize_rejections
 from metainfer_probe.contract import Failure, HotOp, PrecisionSupport, ProfileReport
 
 CUDA = "CUDAExecutionProvider"
@@ -73,6 +74,7 @@ CASES: tuple[tuple[str, Candidate, Context], ...] = (
     ("FamilyUnknown", make_candidate("nowhere"), make_context()),
     ("NoNodes", make_candidate(), make_context(make_option(nodes=(), portraits=()))),
     ("TaintNotTolerated", make_candidate(), make_context(make_option(nodes=(), portraits=(), excluded=ONE_NODE_OUT))),
+    ("RolledBackBefore", make_candidate(), make_context(rolled_back={make_candidate(): "decision d-1: no pod of it served"})),
     ("NoPortrait", make_candidate(), make_context(make_option(portraits=()))),
     ("ModelElsewhere", make_candidate(), make_context(make_option(unmeasurable={"node-1": Exclusion("ModelElsewhere", "its volume is on node-9")}))),
     ("NoRoom", make_candidate(), make_context(make_option(no_room=Exclusion("NoRoom", "needs 2 cards, 1 is free")))),

@@ -45,9 +45,9 @@ def play_until_decided(world: World) -> AdaptationPlan:
 # --- paused ---
 
 
-def make_slow() -> World:
+def make_slow(**spec: object) -> World:
     """The Deployment of somebody whose model loads for half an hour, who stops the old pod first and has paused it."""
-    world = make_world()
+    world = make_world(spec=spec)
     world.change_target(
         paused=True,
         strategy="Recreate",
@@ -56,6 +56,7 @@ def make_slow() -> World:
     )
     template = replace(target_of(world).template, termination_grace_seconds=600)
     world.change_target(template=template)
+    world.owners = replace(target_of(world), paused=False)
     return world
 
 
@@ -82,7 +83,7 @@ def resume_and_write(world: World) -> AdaptationPlan:
 
 def test_after_resuming_the_check_waits_for_the_real_start_up_time() -> None:
     """10 s x 180 tries + 120 s minReadySeconds, and the old pod's 600 s: only then a passed deadline means stuck."""
-    world = make_slow()
+    world = make_slow(rollout={"autoRollback": False})
     play_until_decided(world)
     world.turn()
     resume_and_write(world)

@@ -180,6 +180,17 @@ class UpdatePolicy(ApiModel):
     )
 
 
+class Rollout(ApiModel):
+    """How a choice is brought in, and taken back when it turns out worse."""
+
+    auto_rollback: bool = Field(
+        default=True, description="autoRollback goes back to what was there before when a choice turns out worse: the rollout fails, settings do not arrive."
+    )
+    watch: Duration = Field(
+        default="30m", json_schema_extra=duration_between("10s", "24h"), description="watch is for how long a choice is watched after its rollout was over."
+    )
+
+
 class ModelAdaptationSpec(ApiModel):
     """model + targetRef + settings + poolSelector is complete: nobody types a performance number."""
 
@@ -202,6 +213,7 @@ class ModelAdaptationSpec(ApiModel):
         default="Restore",
         description="deletionPolicy for a Deployment that this adaptation leaves: Restore gives every field back, Retain keeps what is applied.",
     )
+    rollout: Rollout = Field(default=Rollout(), description="rollout says how a choice is brought in, and taken back.")
     suspend: bool = Field(default=False, description="suspend stops new work for this adaptation; what is applied stays.")
 
 
@@ -328,6 +340,7 @@ class DecisionStatus(ApiModel):
         description="outcome is Recommended (not written), Kept (what ran stayed), Applied (it is on the Deployment), Superseded (a later one took its place), "
         "RolledBack (it turned out worse and was taken back; it is not chosen again for the same inputs) or TakenBack (by annotation).",
     )
+    reason: str = Field(default="", max_length=64, description="reason in one word why it was taken back; docs/conditions.md explains each.")
     message: str = Field(default="", max_length=512, description="message says why it was taken back.")
     replaced: str = Field(
         default="", max_length=32, description="replaced is the decision that was on the Deployment before; empty = it was as its owner declares it."
@@ -366,6 +379,7 @@ class Placement(ApiModel):
     rollout_since: Timestamp | None = Field(
         default=None, description="rolloutSince is when the rollout could begin: when it was written, or when the Deployment was last resumed."
     )
+    settled_at: Timestamp | None = Field(default=None, description="settledAt is when its rollout was first seen to be over, with everything as decided.")
     nodes: tuple[Annotated[str, Field(max_length=253)], ...] = Field(default=(), max_length=16, description="nodes on which the first 16 pods run; read back.")
     removal: RemovalStatus | None = Field(default=None, description="removal is set when somebody took off what was applied.")
 

@@ -18,6 +18,7 @@ SETTINGS_EFFECTIVE: Final = "SettingsEffective"  # read back from the pods after
 ANSWER_TRUE: Final = "AnswerTrue"  # what was decided still holds, as far as it is watched
 LOW_CONFIDENCE: Final = "LowConfidence"  # negative polarity
 FIELD_CONTESTED: Final = "FieldContested"  # negative polarity
+ROLLED_BACK: Final = "RolledBack"  # negative polarity: the newest decision was taken back
 TARGET_CONFLICT: Final = "TargetConflict"  # negative polarity
 NODE_CONFLICT: Final = "NodeConflict"  # pool, negative polarity: nodes that an older pool has
 PREDICTOR_LEARNED: Final = "PredictorLearned"  # pool: a learned model ranks candidates; else the roofline alone

@@ -1,6 +1,6 @@
 """The last decisions and what became of each, worked out anew at the end of every pass from what the status and the Deployment say. Pure.
 
-Only ``RolledBack`` is set elsewhere (``watching``) and remembered here: what turned out worse is not chosen again for the same inputs.
+Only ``RolledBack`` is set elsewhere (``taking_back``) and remembered here: what turned out worse is not chosen again for the same inputs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,6 @@ def keep_history(draft: Draft) -> None:
     entries = _with_newest(draft)
     told = [entry.model_copy(update={"outcome": _outcome(draft, entry)}) for entry in entries]
     draft.put(decisions=_shorten(draft.status, tuple(_with_replaced(draft, entry) for entry in told)))
-
-
-def find_decision(status: ModelAdaptationStatus, decision_id: str) -> DecisionStatus | None:
-    """One of the last decisions."""
-    return next((entry for entry in status.decisions if entry.id == decision_id), None)
 
 
 def _with_newest(draft: Draft) -> tuple[DecisionStatus, ...]:
