@@ -1,4 +1,4 @@
-"""All Prometheus metrics of the operator, in one place: base units, labels of few values, never names of objects.
+"""All Prometheus metrics of the operator, in one place: base units, labels of few values. Names of objects are only on ``SERVED_``.
 
 Whoever does a thing counts it; nothing here reads a cluster.
 """
@@ -36,6 +36,12 @@ CONDITIONS: Final = Gauge(
     ("kind", "type", "status", "reason"),
 )  # fmt: skip
 JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench).", ("purpose",))
+SERVED_P99_SECONDS: Final = Gauge("metainfer_served_p99_seconds", "99th percentile of the last window that a target served.", ("namespace", "name"))
+SERVED_BASELINE_SECONDS: Final = Gauge(
+    "metainfer_served_baseline_p99_seconds", "The same over the first windows after the decision settled.", ("namespace", "name")
+)
+SERVED_P99_RATIO: Final = Gauge("metainfer_served_p99_ratio", "The last window's over the baseline's: 1.2 is 20 % slower.", ("namespace", "name"))
+SERVED_READING_AGE_SECONDS: Final = Gauge("metainfer_served_reading_age_seconds", "Time since the last window ended.", ("namespace", "name"))
 RESTORES: Final = Counter(
     "metainfer_restores_total", "Deployments given back to their owners, by result (restored, left: fields had to be left, unchanged).", ("result",)
 )

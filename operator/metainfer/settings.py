@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from metainfer.decide.facts import MeasuringLimits
+from metainfer.decide.latency.order import LatencyRules
 from metainfer.decide.learned import NEW_SAMPLES
 from metainfer.store.retention import Retention
 
@@ -63,6 +64,24 @@ class Settings(BaseModel):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe log line that is written.")
     health_port: int = Field(default=8080, ge=1, le=65_535, description="Port of /healthz, /readyz and /metrics.")
 
+    prometheus_url: str = Field(
+        default="", max_length=2048, repr=False, pattern=r"^(https?://\S+)?$",
+        description="Prometheus that knows what targets serve, up to what stands before /api; may hold user and password. Empty = none.",
+    )  # fmt: skip
+    prometheus_authorization: str = Field(
+        default="", max_length=8192, repr=False, pattern=r"^[^\r\n]*$", description="Authorization header for it, such as Bearer TOKEN; empty = none."
+    )
+    prometheus_namespace_label: str = Field(
+        default="namespace", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Label in which that Prometheus has the namespace of a pod."
+    )
+    prometheus_pod_label: str = Field(default="pod", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Label in which it has the pod's name.")
+    prometheus_allowed_urls: str = Field(
+        default="", max_length=16_384, description="Further Prometheus servers that adaptations may name, separated by commas. Others are never asked."
+    )
+    prometheus_allow_queries: bool = Field(
+        default=False, description="Let adaptations bring PromQL of their own: whoever may create one can then ask about everything that these servers know."
+    )
+
     bench_window_seconds: Seconds = Field(default=1.5, description="One window of a benchmark; shorter ones are noise, longer ones see the card's clock drift.")
     bench_rounds: int = Field(default=7, ge=1, le=1000, description="Rounds in which candidate and reference alternate; an odd number has a middle.")
     profile_budget_seconds: Seconds = Field(default=120.0, description="Longest model portrait.")
@@ -85,6 +104,11 @@ class Settings(BaseModel):
             age=timedelta(days=self.store_keep_days),
             detail_age=timedelta(days=self.store_keep_detail_days),
         )
+
+    def latency_rules(self) -> LatencyRules:
+        """What adaptations may have read."""
+        listed = (url.strip().rstrip("/") for url in self.prometheus_allowed_urls.split(","))
+        return LatencyRules(bool(self.prometheus_url), frozenset(url for url in listed if url), self.prometheus_allow_queries)
 
     def limits(self) -> MeasuringLimits:
         """The part that decisions need."""

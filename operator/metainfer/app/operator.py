@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 import kopf
 
@@ -28,6 +28,7 @@ from metainfer.app.health import HealthServer, LagWatch
 from metainfer.app.learning import Learner
 from metainfer.app.passes import build_work
 from metainfer.app.recalling import RecallingGatherer, StoredModels
+from metainfer.app.serving import ServedWatch, build_served_watch, count_served
 from metainfer.app.upkeep import keep_compact
 from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.decide.plan import Action
@@ -96,6 +97,7 @@ class Operator:
     store: PatientStore
     cluster: ClusterCache
     learner: Learner
+    served: ServedWatch
     lag: LagWatch = field(default_factory=LagWatch)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a part ended that must not: kopf is told to stop, and the process exits."""
@@ -105,9 +107,7 @@ class Operator:
 
     async def start(self) -> None:
         """Start everything but kopf."""
-        self.health = HealthServer(
-            self.find_deadly_troubles, self.find_missing, self.settings.health_port, before_scrape=lambda: count_conditions(self.cluster)
-        )
+        self.health = HealthServer(self.find_deadly_troubles, self.find_missing, self.settings.health_port, before_scrape=self.count)
         await self.health.start()
         parts = {
             "resync": self.resync.run(),
@@ -141,6 +141,7 @@ class Operator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.served.close()
         await self.client.close()
         await self.store.close()
         if self.health is not None:
@@ -160,6 +161,11 @@ class Operator:
     def find_missing(self) -> Mapping[str, str]:
         """For /readyz: which kinds were not listed yet, and why."""
         return {kind.kind: words for kind, words in self.resync.waiting_for.items()}
+
+    def count(self) -> None:
+        """Figures that are only worked out when somebody asks for them."""
+        count_conditions(self.cluster)
+        count_served(self.cluster, datetime.now(UTC))
 
     def _spawn(self, name: str, part: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(part, name=name)
@@ -182,7 +188,8 @@ def build_operator(settings: Settings, store: PatientStore) -> Operator:
     intake = Intake(cluster, queue)
     writes = ClusterWrites(client, Actor(client, store, limits, intake.remember), intake.remember, cluster)
     models = Registry(open_shipped_model())
-    gatherer = RecallingGatherer(cluster, client, store, limits, models)
+    served = build_served_watch(settings, queue)
+    gatherer = RecallingGatherer(cluster, client, store, limits, models, served=served.reader)
     reconciler = Reconciler(gatherer, store, writes, LearnedPredictor(models))
 
     def look_at_pools() -> None:
@@ -191,7 +198,7 @@ def build_operator(settings: Settings, store: PatientStore) -> Operator:
 
     learner = Learner(StoredModels(store), models, look_at_pools, enough=settings.learn_after_samples)
     resync = Resync(client, intake, period_seconds=settings.resync_seconds)
-    return Operator(settings, client, queue, resync, intake, reconciler, store, cluster, learner)
+    return Operator(settings, client, queue, resync, intake, reconciler, store, cluster, learner, served)
 
 
 async def run(settings: Settings, store: PatientStore) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from metainfer.decide.facts import AdaptationSnapshot, MeasuringLimits, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
-from metainfer.observe.gather import ClusterReader, GatheredAdaptation, GatheredPool, Gatherer
+from metainfer.observe.gather import ClusterReader, GatheredAdaptation, GatheredPool, Gatherer, LooksAtLatency
 from metainfer.observe.view import ClusterView
 from metainfer.predict.registry import Registry
 from metainfer.store.patient import PatientStore
@@ -20,8 +20,17 @@ RECALLED_RUNS = 64
 class RecallingGatherer(Gatherer):
     """A gatherer whose snapshots also hold the serving model's state and the model file's earlier benchmarks."""
 
-    def __init__(self, view: ClusterView, reader: ClusterReader, store: PatientStore, limits: MeasuringLimits, models: Registry) -> None:
-        super().__init__(view, reader, store, limits)
+    def __init__(  # budget: the parts of a gatherer, and what this one adds
+        self,
+        view: ClusterView,
+        reader: ClusterReader,
+        store: PatientStore,
+        limits: MeasuringLimits,
+        models: Registry,
+        *,
+        served: LooksAtLatency | None = None,
+    ) -> None:
+        super().__init__(view, reader, store, limits, served=served)
         self._samples = store
         self._models = models
 

@@ -17,7 +17,7 @@ from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
 
 ORDER = (
     reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE, reasons.ANSWER_TRUE,
-    reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT,
+    reasons.LATENCY_OBSERVED, reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT,
     reasons.RECONCILING, reasons.STALLED, reasons.STORE_DEGRADED,
 )  # fmt: skip
 NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT})

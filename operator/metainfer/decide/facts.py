@@ -15,6 +15,7 @@ from typing import Any, Literal
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
+from metainfer.decide.latency.served import ServedFacts
 from metainfer.decide.learned import LearnedState
 from metainfer_probe.contract import BenchReport, Failure, NodeReport, ProfileReport, ServingConfig
 
@@ -244,6 +245,10 @@ class PodFacts:
     message: str = ""
     ready: bool = False
     deleting: bool = False
+    address: str = ""
+    """Its IP; empty = none yet."""
+    host_network: bool = False
+    """Whether ``address`` is the node's own."""
     requests: Quantities = field(default_factory=dict)
     """Effective requests: containers and restartable init containers added, other init containers as a maximum."""
     owner: str = ""
@@ -508,3 +513,5 @@ class AdaptationSnapshot:
     """Why the sample store is away; empty = it is not."""
     decision_recorded: bool | None = None
     """Whether the store has the decision in the status, or will get it; None = no decision, or nobody knows."""
+    served: ServedFacts | None = None
+    """What the target serves by its own metrics; None = nobody looked, because nothing was decided yet."""

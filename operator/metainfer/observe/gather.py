@@ -29,6 +29,7 @@ from metainfer.decide.facts import (
     TargetFacts,
 )  # fmt: skip
 from metainfer.decide.families import assign_nodes
+from metainfer.decide.latency.served import ServedFacts
 from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL, claim_of
 from metainfer.kube.errors import Forbidden, NotFound
 from metainfer.kube.kinds import CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, RUNTIME_CLASS, Kind
@@ -83,6 +84,14 @@ class ResultStore(Protocol):
         ...
 
 
+class LooksAtLatency(Protocol):
+    """``served.ServedReader``."""
+
+    def look(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts:
+        """What is known now of the latency that these pods serve; never waits."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class GatheredPool:
     """A pool's snapshot, and what must be recorded before it is decided on."""
@@ -131,11 +140,13 @@ class Gatherer(LeftoverGatherer):
         limits: MeasuringLimits,
         *,
         clock: Clock = _utc_now,
+        served: LooksAtLatency | None = None,
     ) -> None:
         super().__init__(view, reader)
         self._store = store
         self._limits = limits
         self._clock = clock
+        self._served = served
 
     async def gather_pool(self, name: str) -> GatheredPool | None:
         """All facts for one pass over a pool; None when it is gone. Raises ApiError."""
@@ -162,6 +173,7 @@ class Gatherer(LeftoverGatherer):
             return None
         around = _Surroundings()
         target = await self._read_target(adaptation, around)
+        pods = _pods_of(self._view, target) if target is not None else ()
         nodes, jobs = self._view.nodes(), self._view.jobs()
         mine = [job for job in jobs if job.labels.get(ADAPTATION_UID_LABEL) == adaptation.uid and job.namespace == namespace]
         jobs, own = await tell(jobs, mine, self._reader, self._clock())
@@ -172,7 +184,7 @@ class Gatherer(LeftoverGatherer):
             adaptation=adaptation,
             peers=tuple(item for item in self._view.adaptations(namespace) if item.uid != adaptation.uid),
             target=target,
-            target_pods=_pods_of(self._view, target) if target is not None else (),
+            target_pods=pods,
             config_maps=around.config_maps,
             runtime_class=around.runtime_class,
             claim_terms=around.claim_terms,
@@ -187,10 +199,16 @@ class Gatherer(LeftoverGatherer):
             unread=around.unread,
             absent_claims=frozenset(around.absent_claims),
             store_problem=self._store.problem,
+            served=self._look_at_latency(adaptation, pods),
             decision_recorded=await self._store.has_decision(adaptation.uid, decided.decision_id) if decided is not None else None,
         )
         fresh = tuple(item for item in ended.fresh if not isinstance(item, ProbeResult))
         return GatheredAdaptation(snapshot, fresh)
+
+    def _look_at_latency(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts | None:
+        """Only of a target that serves under a decision; the reading itself goes on beside the passes."""
+        watched = self._served is not None and adaptation.status.recommendation is not None and not adaptation.spec.suspend
+        return self._served.look(adaptation, pods) if watched and self._served is not None and pods else None
 
     async def _read_ended(self, jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> _Ended:
         moment = Moment(self._clock(), self._limits.job_start_seconds, find_lost_nodes(jobs, nodes))

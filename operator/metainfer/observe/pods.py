@@ -47,6 +47,8 @@ def project_pod(raw: Raw) -> PodFacts:
         message=status.get("message", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting="deletionTimestamp" in metadata,
+        address=status.get("podIP", ""),
+        host_network=bool(spec.get("hostNetwork")),
         requests=_effective_requests(spec, containers),
         owner=controller_of(metadata) or "",
         containers=containers,

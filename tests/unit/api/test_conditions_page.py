@@ -17,14 +17,14 @@ REASON = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)*")
 GIVERS = {
     *("Exclusion", "Failure", "Fault", "Finding", "NoMembership", "Obstacle", "ProbeError", "ReportError", "RejectionStatus"),
     *("TargetProblem", "ChoiceRefused", "Trigger", "Waiting", "Suspicion"),
-    *("LatencyFinding", "MetricsRefused", "MetricsUnavailable"),
+    *("LatencyFinding", "LatencyProblem", "MetricsRefused", "MetricsUnavailable"),
     *("find", "stall", "wait", "announce", "EmitEvent", "Judgement", "Failing", "done", "_failed", "_failure", "_recommend_only"),
 }
 """Classes and functions that take a reason: a literal given to one of them reaches the user."""
 TABLES = {"not_onnx.py"}
 """Modules with tables of reasons: every literal in them counts."""
-NO_REASONS = {"True", "False", "Unknown", "Normal", "Warning", "Done"}
-"""Statuses, kinds of Events and the last step, which are given beside a reason."""
+NO_REASONS = {"True", "False", "Unknown", "Normal", "Warning", "Done", "Check", "Run"}
+"""Statuses, kinds of Events, the last step and what a suspicion wants, which are given beside a reason."""
 
 
 def given_in(tree: ast.Module) -> Iterator[str]:

@@ -25,6 +25,7 @@ from metainfer.api.v1alpha1.common import (
     keyed_by,
     rules,
 )
+from metainfer.api.v1alpha1.served import Drift, ServedStatus
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
 
@@ -214,6 +215,7 @@ class ModelAdaptationSpec(ApiModel):
         description="deletionPolicy for a Deployment that this adaptation leaves: Restore gives every field back, Retain keeps what is applied.",
     )
     rollout: Rollout = Field(default=Rollout(), description="rollout says how a choice is brought in, and taken back.")
+    drift: Drift = Field(default=Drift(), description="drift says where the latency that the target serves is read, and when it counts as slower.")
     suspend: bool = Field(default=False, description="suspend stops new work for this adaptation; what is applied stays.")
 
 
@@ -402,6 +404,7 @@ class ModelAdaptationStatus(ApiModel):
     apply_refusal: ApplyRefusal | None = Field(
         default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."
     )
+    served: ServedStatus | None = Field(default=None, description="served is what the target's own metrics say since the decision is in place.")
     candidates: tuple[CandidateStatus, ...] = Field(default=(), max_length=16, description="candidates are the best 16 of the ranking, best first.")
     candidate_count: int = Field(default=0, description="candidateCount is how many candidates were ranked.")
     rejections: tuple[RejectionStatus, ...] = Field(

@@ -16,6 +16,7 @@ VALIDATED: Final = "Validated"
 APPLIED: Final = "Applied"
 SETTINGS_EFFECTIVE: Final = "SettingsEffective"  # read back from the pods after the rollout
 ANSWER_TRUE: Final = "AnswerTrue"  # what was decided still holds, as far as it is watched
+LATENCY_OBSERVED: Final = "LatencyObserved"  # what the target serves can be read and compared
 LOW_CONFIDENCE: Final = "LowConfidence"  # negative polarity
 FIELD_CONTESTED: Final = "FieldContested"  # negative polarity
 ROLLED_BACK: Final = "RolledBack"  # negative polarity: the newest decision was taken back

@@ -12,13 +12,15 @@ from typing import Final
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
+from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
+from metainfer.decide.keeping.serving import note_served
 from metainfer.decide.keeping.suspicion import Suspicion
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.scene import Scene
 
 KeepCheck = Callable[[Draft, Scene], Suspicion | None]
 
-KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = ()
+KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (find_p99_drift, find_load_shift)
 """Ordered: PlacementLost, DriverVersionChanged, RuntimeChanged, P99Drift, LoadShifted, CalibrationShifted, FreshnessExpired."""
 
 
@@ -26,6 +28,7 @@ def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPla
     """The plan of a pass that came so far, with what doubts about the decision add to it; the same plan where there are none."""
     if not _is_done(draft):
         return plan
+    note_served(draft)
     found = find_suspicion(draft, scene)
     if found is None:
         draft.find(reasons.ANSWER_TRUE, "True", "NothingSuspected", "")
