@@ -1,5 +1,6 @@
 """All Prometheus metrics of the operator, in one place: base units, labels of few values. Names of objects are only on ``SERVED_``.
 
+An alert on a service's latency has to name the service, and there are as many series as adaptations that are watched.
 Whoever does a thing counts it; nothing here reads a cluster.
 """
 
@@ -35,13 +36,20 @@ CONDITIONS: Final = Gauge(
     "Pools and adaptations that have a condition, by kind of object, type, status and reason (docs/conditions.md); counted when scraped.",
     ("kind", "type", "status", "reason"),
 )  # fmt: skip
-JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench).", ("purpose",))
+NODES: Final = Gauge("metainfer_nodes", "Nodes that have a portrait, by family and health of their cards; counted when scraped.", ("family", "health"))
+EVENTS: Final = Counter(
+    "metainfer_events_total",
+    "What was told in Events, by kind of object, type and reason: triggers, verdicts, rollbacks and the rest of docs/conditions.md.",
+    ("kind", "type", "reason"),
+)  # fmt: skip
+RUNS_STARTED: Final = Counter("metainfer_runs_started_total", "Runs of adaptations, by the trigger that started them (docs/conditions.md).", ("trigger",))
 SERVED_P99_SECONDS: Final = Gauge("metainfer_served_p99_seconds", "99th percentile of the last window that a target served.", ("namespace", "name"))
 SERVED_BASELINE_SECONDS: Final = Gauge(
     "metainfer_served_baseline_p99_seconds", "The same over the first windows after the decision settled.", ("namespace", "name")
 )
 SERVED_P99_RATIO: Final = Gauge("metainfer_served_p99_ratio", "The last window's over the baseline's: 1.2 is 20 % slower.", ("namespace", "name"))
 SERVED_READING_AGE_SECONDS: Final = Gauge("metainfer_served_reading_age_seconds", "Time since the last window ended.", ("namespace", "name"))
+JOBS_STARTED: Final = Counter("metainfer_jobs_started_total", "Measuring Jobs created, by purpose (probe, profile, bench, check).", ("purpose",))
 RESTORES: Final = Counter(
     "metainfer_restores_total", "Deployments given back to their owners, by result (restored, left: fields had to be left, unchanged).", ("result",)
 )

@@ -57,6 +57,10 @@ def conditions(kind: str, status: str, values: str) -> Mapping[str, str]:
     return {f'metainfer_conditions{{kind="ModelAdaptation",type="{kind}",status="{status}",reason="NoPool"}}': values}
 
 
+def served(values: str) -> Mapping[str, str]:
+    return {'metainfer_served_p99_ratio{namespace="models",name="ocr"}': values}
+
+
 def scraped(name: str, labels: str, values: str) -> Mapping[str, str]:
     return {f"{name}{{{labels}}}": values}
 
@@ -91,6 +95,25 @@ CASES = {
         "MetaInferRowsRefused", scraped("metainfer_store_rows_lost_total", 'table="samples",reason="refused"', "0x5 1x60"), "10m", [{"table": "samples"}]
     ),
     "rows that did not fit": Case("MetaInferRowsRefused", scraped("metainfer_store_rows_lost_total", 'table="samples",reason="full"', "0x5 1x60"), "10m"),
+    "the first row refused": Case(
+        "MetaInferRowsRefused", scraped("metainfer_store_rows_lost_total", 'table="samples",reason="refused"', "_x5 1x60"), "10m", [{"table": "samples"}]
+    ),
+    "a row refused long ago": Case("MetaInferRowsRefused", scraped("metainfer_store_rows_lost_total", 'table="samples",reason="refused"', "1x200"), "150m"),
+    "an answer that does not hold": Case("MetaInferAnswerWrong", conditions("AnswerTrue", "False", "1x150"), "121m", [{"reason": "NoPool"}]),
+    "an answer in doubt": Case("MetaInferAnswerWrong", conditions("AnswerTrue", "Unknown", "1x150"), "121m"),
+    "slower for two hours": Case("MetaInferServiceSlower", served("1.4x150"), "121m", [{"namespace": "models", "name": "ocr"}]),
+    "slower with a pause": Case("MetaInferServiceSlower", served("1.4x60 1.1 1.4x90"), "121m"),
+    "the first decision taken back": Case(
+        "MetaInferRolledBack", scraped("metainfer_rollbacks_total", 'reason="Worse"', "_x5 1x30"), "10m", [{"reason": "Worse"}]
+    ),
+    "another decision taken back": Case(
+        "MetaInferRolledBack", scraped("metainfer_rollbacks_total", 'reason="Worse"', "1x90 2x30"), "95m", [{"reason": "Worse"}]
+    ),
+    "a decision taken back long ago": Case("MetaInferRolledBack", scraped("metainfer_rollbacks_total", 'reason="Worse"', "1x200"), "150m"),
+    "cards degraded": Case("MetaInferCardsDegraded", scraped("metainfer_nodes", 'family="l4",health="Degraded"', "1x90"), "61m", [{"family": "l4"}]),
+    "cards healthy": Case("MetaInferCardsDegraded", scraped("metainfer_nodes", 'family="l4",health="Healthy"', "8x90"), "61m"),
+    "latency that cannot be read": Case("MetaInferLatencyUnread", conditions("LatencyObserved", "False", "1x90"), "61m", [{"reason": "NoPool"}]),
+    "latency that nobody asks for": Case("MetaInferLatencyUnread", conditions("LatencyObserved", "Unknown", "1x90"), "61m"),
     "stalled": Case("MetaInferStalled", conditions("Stalled", "True", "2x30"), "16m", [{"kind": "ModelAdaptation", "reason": "NoPool"}]),
     "not stalled": Case("MetaInferStalled", conditions("Ready", "True", "2x30"), "16m"),
 }

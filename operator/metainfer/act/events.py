@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from metainfer import metrics
 from metainfer.act.ports import Clock, ClusterWriter, Raw
 from metainfer.decide.names import short_hash
 from metainfer.decide.plan import EmitEvent
@@ -63,6 +64,7 @@ class EventRecorder:
 
     async def emit(self, action: EmitEvent, involved: ObjectRef) -> bool:
         """Write the Event, or raise the count of the one that says the same; returns whether it was written now."""
+        _count(action, involved)
         now = self._clock()
         budget = self._budget(involved.uid, now)
         name = event_name(action, involved)
@@ -102,6 +104,13 @@ class EventRecorder:
         if len(self._budgets) > REMEMBERED_OBJECTS:
             self._budgets.popitem(last=False)
         return budget
+
+
+def _count(action: EmitEvent, involved: ObjectRef) -> None:
+    """As a metric too, also what the brake keeps from being written: alerts cannot see Events."""
+    metrics.EVENTS.labels(involved.kind, action.kind, action.reason).inc()
+    if action.reason == "AdaptationStarted":
+        metrics.RUNS_STARTED.labels(action.message.partition(":")[0]).inc()
 
 
 def event_name(action: EmitEvent, involved: ObjectRef) -> str:

@@ -1,15 +1,17 @@
-"""How many pools and adaptations have which condition: what an alert needs to know of all objects without naming any."""
+"""How many pools and adaptations have which condition, and nodes which health: what an alert needs to know of all without naming any."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from prometheus_client import Gauge
+
 from metainfer.api.v1alpha1.common import Condition
-from metainfer.decide.facts import AdaptationFacts, PoolFacts
+from metainfer.decide.facts import AdaptationFacts, PoolFacts, Portrait
 from metainfer.kube.kinds import ADAPTATION, POOL
-from metainfer.metrics import CONDITIONS
+from metainfer.metrics import CONDITIONS, NODES
 
 
 class Cached(Protocol):
@@ -23,13 +25,21 @@ class Cached(Protocol):
         """Every adaptation."""
         ...
 
+    def portraits(self) -> Mapping[str, Portrait]:
+        """Every portrait, by node."""
+        ...
+
 
 def count_conditions(cluster: Cached) -> None:
-    """Set the gauge to what the cache has now; combinations that nobody has any more are gone, not zero."""
-    counts = Counter((kind, found.type, found.status, found.reason) for kind, found in _conditions(cluster))
-    CONDITIONS.clear()
+    """Set the gauges to what the cache has now; combinations that nobody has any more are gone, not zero."""
+    _set(CONDITIONS, Counter((kind, found.type, found.status, found.reason) for kind, found in _conditions(cluster)))
+    _set(NODES, Counter((portrait.spec.family, portrait.status.health) for portrait in cluster.portraits().values()))
+
+
+def _set(gauge: Gauge, counts: Mapping[tuple[str, ...], int]) -> None:
+    gauge.clear()
     for labels, count in counts.items():
-        CONDITIONS.labels(*labels).set(count)
+        gauge.labels(*labels).set(count)
 
 
 def _conditions(cluster: Cached) -> Iterator[tuple[str, Condition]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 from tests.unit.act.fake_cluster import FakeCluster
 
 from metainfer.act.events import BURST, EventRecorder, ObjectRef, event_name
@@ -95,6 +96,16 @@ async def test_a_loop_of_events_is_braked_and_counted() -> None:
     clock.advance(minutes=1)
     assert await recorder.emit(DECIDED, OCR)
     assert counts(cluster) == {DECIDED.message: 1001}
+
+
+async def test_what_is_told_is_counted_for_alerts() -> None:
+    """By reason, and runs by their trigger, which is the first word of what is told of their start."""
+    recorder = EventRecorder(FakeCluster(), Clock())
+    await recorder.emit(EmitEvent("Warning", "CountedVerdict", "the card is slower"), OCR)
+    await recorder.emit(EmitEvent("Normal", "AdaptationStarted", "CountedTrigger: another driver: 5 -> 6"), OCR)
+    told = {"kind": "ModelAdaptation", "type": "Warning", "reason": "CountedVerdict"}
+    assert REGISTRY.get_sample_value("metainfer_events_total", told) == 1
+    assert REGISTRY.get_sample_value("metainfer_runs_started_total", {"trigger": "CountedTrigger"}) == 1
 
 
 async def test_one_objects_loop_does_not_silence_another() -> None:

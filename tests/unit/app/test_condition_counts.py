@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from prometheus_client import REGISTRY
-from tests.unit.decide.make_facts import make_adaptation, make_pool
+from tests.unit.decide.make_facts import make_adaptation, make_pool, make_portrait
 
 from metainfer.api.v1alpha1.common import Condition
 from metainfer.app.condition_counts import count_conditions
-from metainfer.decide.facts import AdaptationFacts, PoolFacts
+from metainfer.decide.facts import AdaptationFacts, PoolFacts, Portrait
 
 
 @dataclass
@@ -23,6 +24,11 @@ class Cached:
 
     def adaptations(self) -> tuple[AdaptationFacts, ...]:
         return self.held
+
+    def portraits(self) -> Mapping[str, Portrait]:
+        healthy = make_portrait()
+        degraded = replace(healthy, status=healthy.status.model_copy(update={"health": "Degraded"}))
+        return {"a": healthy, "b": degraded, "c": healthy}
 
 
 def with_condition(kind: str, status: str, reason: str) -> AdaptationFacts:
@@ -46,3 +52,10 @@ def test_conditions_are_counted_and_those_that_ended_are_gone() -> None:
     count_conditions(cluster)
     assert counted("Stalled", "True", "NoPool") is None
     assert counted("Ready", "True", "Applied") == 1
+
+
+def test_nodes_are_counted_by_health() -> None:
+    """Degraded cards can be alerted on."""
+    count_conditions(Cached(()))
+    assert REGISTRY.get_sample_value("metainfer_nodes", {"family": "ort-cpu", "health": "Degraded"}) == 1
+    assert REGISTRY.get_sample_value("metainfer_nodes", {"family": "ort-cpu", "health": "Healthy"}) == 2
