@@ -20,6 +20,7 @@ from tests.apiserver.merge_patch import patch_merge
 from tests.chaos.kubelet import KubeletLogs
 from tests.chaos.world import World
 
+from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.decide.facts import Candidate, NodeTerm
 from metainfer.decide.families import requirement_holds
 from metainfer.decide.names import ADAPTATION_ANNOTATION, CANDIDATE_ANNOTATION, PURPOSE_LABEL, short_hash
@@ -45,6 +46,11 @@ class NodeSide:
     world: World
     logs: KubeletLogs
     chance: random.Random
+    job_seconds: tuple[float, float] = JOB_SECONDS
+    most_measuring: int = 0
+    """Most measuring Jobs that were unfinished at one moment. Exact: only this side finishes them, and it counts before it does."""
+    most_rolling: int = 0
+    """The same of rollouts of what the operator wrote."""
     _due: dict[str, float] = field(default_factory=dict)
     """Pod UID -> when its next step is due."""
     _cards: dict[str, int] = field(default_factory=dict)
@@ -66,17 +72,20 @@ class NodeSide:
         for pod in pods:
             if pod["status"].get("phase") in ("Pending", "Running"):
                 self._cards[pod["spec"]["nodeName"]] -= 1
-        for namespace in (self.world.namespace, self.world.system):
-            for job in (await self.kube.list(JOB, namespace=namespace))[0]:
-                await self._move_job(job, [pod for pod in pods if _owned_by(pod, job["metadata"]["uid"])])
-        for deployment in (await self.kube.list(DEPLOYMENT, namespace=self.world.namespace))[0]:
+        jobs = [job for namespace in (self.world.namespace, self.world.system) for job in (await self.kube.list(JOB, namespace=namespace))[0]]
+        deployments, _ = await self.kube.list(DEPLOYMENT, namespace=self.world.namespace)
+        self.most_measuring = max(self.most_measuring, sum(not _is_complete(job) for job in jobs))
+        self.most_rolling = max(self.most_rolling, sum(_is_rolling(deployment) for deployment in deployments))
+        for job in jobs:
+            await self._move_job(job, [pod for pod in pods if _owned_by(pod, job["metadata"]["uid"])])
+        for deployment in deployments:
             name = deployment["metadata"]["name"]
             await self._move_deployment(deployment, [pod for pod in pods if pod["metadata"]["labels"].get("app") == name])
 
     # --- Jobs ---
 
     async def _move_job(self, job: Raw, pods: list[Raw]) -> None:
-        if any(item["type"] == "Complete" for item in (job.get("status") or {}).get("conditions") or ()):
+        if _is_complete(job):
             return
         if not pods:
             await self._start_job(job)
@@ -94,7 +103,7 @@ class NodeSide:
             return
         owner = {"apiVersion": JOB.api_version, "kind": JOB.kind, "name": job["metadata"]["name"], "uid": job["metadata"]["uid"], "controller": True}
         pod = await self._start_pod(job["metadata"]["namespace"], f"{job['metadata']['name']}-x", template, owner=owner, node=node)
-        self._due[pod["metadata"]["uid"]] = time.monotonic() + self.chance.uniform(*JOB_SECONDS)
+        self._due[pod["metadata"]["uid"]] = time.monotonic() + self.chance.uniform(*self.job_seconds)
         await self._set_job_status(job, {"active": 1, "startTime": _now()})
 
     async def _end_pod(self, job: Raw, pod: Raw) -> None:
@@ -212,6 +221,17 @@ class NodeSide:
 
 def _owned_by(pod: Raw, uid: str) -> bool:
     return any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+
+
+def _is_complete(job: Raw) -> bool:
+    return any(item["type"] == "Complete" for item in (job.get("status") or {}).get("conditions") or ())
+
+
+def _is_rolling(deployment: Raw) -> bool:
+    """Written by the operator, and not over."""
+    status = deployment.get("status") or {}
+    over = status.get("observedGeneration") == deployment["metadata"]["generation"] and _reasons(status) == ["NewReplicaSetAvailable"]
+    return DECISION_ANNOTATION in (deployment["metadata"].get("annotations") or {}) and not over
 
 
 def _is_ready(pod: Raw) -> bool:

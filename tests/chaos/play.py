@@ -6,7 +6,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,14 @@ from typing import Any
 
 from tests.apiserver.fault_proxy import FaultProxy, run_fault_proxy
 from tests.apiserver.faults import Entry
-from tests.apiserver.make_cluster import create_node, ensure_kinds, make
+from tests.apiserver.make_cluster import CARD, create_node, ensure_kinds, make
 from tests.apiserver.merge_patch import patch_merge
 from tests.chaos.kubelet import KubeletLogs, run_kubelet_logs
 from tests.chaos.misfortunes import Misfortunes
 from tests.chaos.node_side import NodeSide
 from tests.chaos.operator_process import OperatorProcess, build_settings, run_operator
 from tests.chaos.plan import Plan
-from tests.chaos.world import TARGETS, World
+from tests.chaos.world import World
 
 from metainfer.kube.client import KubeClient
 from metainfer.kube.kinds import ADAPTATION, CONFIG_MAP, DEPLOYMENT, JOB, NAMESPACE, NODE, PERSISTENT_VOLUME_CLAIM, POD, POOL, PORTRAIT, Kind
@@ -31,8 +31,8 @@ CHUNK = 3
 """Objects per page of the operator's lists: enough pages for continue tokens that expire."""
 QUIET_SECONDS = 3.0
 """Without a write, and longer than the fallback polls of a rollout's end."""
-PASSES = 2 * len(TARGETS)
-"""Of adaptations, before the silence says anything: a process that has just been started writes nothing either."""
+PASSES_EACH = 2
+"""Of each adaptation, before the silence says anything: a process that has just been started writes nothing either."""
 PATIENCE_SECONDS = 120.0
 """After the last misfortune; back-off after failures is at most that long."""
 
@@ -78,7 +78,7 @@ class Stage:
             passes = sum(entry.label == "get deployments" for entry in journal)
             if not await self._all_ready():
                 quiet_since = time.monotonic()
-            elif passes >= PASSES and time.monotonic() - quiet_since > QUIET_SECONDS:
+            elif passes >= PASSES_EACH * len(self.world.targets) and time.monotonic() - quiet_since > QUIET_SECONDS:
                 return True
         return False
 
@@ -107,9 +107,9 @@ def _holds(raw: Raw, condition: str) -> bool:
 
 
 @asynccontextmanager
-async def set_stage(kubeconfig: Path, directory: Path, seed: int) -> AsyncIterator[Stage]:
+async def set_stage(kubeconfig: Path, directory: Path, seed: int, make_world: Callable[[int, str], World] = World) -> AsyncIterator[Stage]:
     """A fresh cluster of the seed on the API server, its node side at work; removed at the end."""
-    world = World(seed, secrets.token_hex(3))
+    world = make_world(seed, secrets.token_hex(3))
     async with AsyncExitStack() as stack:
         kube = KubeClient.connect(requests_per_second=2000.0, burst=2000)
         stack.push_async_callback(kube.close)
@@ -135,18 +135,18 @@ async def _create_world(kube: KubeClient, world: World, logs: KubeletLogs) -> No
     await ensure_kinds(kube)
     for namespace in (world.namespace, world.system):
         await kube.create(NAMESPACE, make(NAMESPACE, namespace))
+    cards = {CARD: str(world.cards_per_node)}
     for name, card in world.nodes().items():
         await create_node(kube, name, labels={"card": card, "lab": world.tag})
         kubelet = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}], "daemonEndpoints": {"kubeletEndpoint": {"Port": logs.port}}}
-        cards = {"metainfer.dev/card": "3"}
         await patch_merge(kube, NODE, name, None, {"status": {**kubelet, "allocatable": cards, "capacity": cards}}, subresource="status")
         await patch_merge(kube, NODE, name, None, {"spec": {"taints": None}})
     await kube.create(CONFIG_MAP, world.make_config_map())
     await kube.create(PERSISTENT_VOLUME_CLAIM, world.make_claim())
-    for name in TARGETS:
+    for name in world.targets:
         await kube.create(DEPLOYMENT, world.make_target(name))
     await kube.create(POOL, world.make_pool())
-    for name in TARGETS:
+    for name in world.targets:
         await kube.create(ADAPTATION, world.make_adaptation(name))
 
 

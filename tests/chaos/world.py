@@ -51,6 +51,9 @@ class World:
 
     seed: int
     tag: str
+    targets: tuple[str, ...] = TARGETS
+    nodes_per_family: int = NODES_PER_FAMILY
+    cards_per_node: int = CARDS_PER_NODE
 
     @property
     def namespace(self) -> str:
@@ -69,7 +72,7 @@ class World:
 
     def nodes(self) -> dict[str, str]:
         """Node name -> family's label value."""
-        return {f"{card}-{number}-{self.tag}": card for card in FAMILIES for number in range(1, NODES_PER_FAMILY + 1)}
+        return {f"{card}-{number}-{self.tag}": card for card in FAMILIES for number in range(1, self.nodes_per_family + 1)}
 
     def make_pool(self) -> Raw:
         """Both families."""

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from bring_up import ensure_cluster, ensure_models, install_chart, models_volume
 from lab import Lab, LabError, condition, wait_until
+from scenarios.prometheus import Prometheus, run_prometheus
+from scenarios.stage import make_pool
 
 SHORT = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45, "learnAfterSamples": 2}
-POOL_MANIFEST = Path(__file__).resolve().parents[2] / "hack" / "demo" / "manifests" / "pool.yaml"
 
 
 @pytest.fixture(scope="session")
@@ -43,12 +43,17 @@ def models(lab: Lab) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pool(lab: Lab) -> str:
+def prometheus(lab: Lab) -> Iterator[Prometheus]:
+    """A real one on this machine; it scrapes what a test tells it to."""
+    with run_prometheus(lab.host) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pool(lab: Lab, prometheus: Prometheus) -> str:
     """The operator installed from the chart, and a pool whose nodes are all measured."""
-    install_chart(lab, print, SHORT)
-    manifest = yaml.safe_load(POOL_MANIFEST.read_text(encoding="utf-8"))
-    manifest["spec"]["probe"] = {"duration": "6s"}
-    lab.apply_objects(manifest)
+    install_chart(lab, print, SHORT, prometheus={"url": prometheus.url})
+    lab.apply_objects(make_pool())
 
     def measured() -> bool | None:
         return True if condition(lab.find("acceleratorpool", "demo"), "ProbesCompleted")["status"] == "True" else None

@@ -9,11 +9,15 @@ from lab import LabError
 
 from scenarios.nodes import throttled
 from scenarios.report import Report
-from scenarios.stage import WINDOW_SECONDS, Stage, settle
+from scenarios.stage import WINDOW_SECONDS, Stage, await_baselines, await_decision
 from scenarios.watched import Moment, Watched
 
-RATE = "40"
+RATE = "60"
 """Requests per second of the usual load: about a fifth of what one server can do."""
+MORE_CLIENTS = "6"
+"""Fewer than candidates were measured under (spec.load.clients): busier, and still within what was validated."""
+SLOW_PERCENT = 35
+"""Of a processor: enough for the usual load, three times as slow."""
 MUCH = 1.5
 """A drift of 50 % counts in these adaptations; what is back is below that."""
 DETECT_SECONDS = 6 * WINDOW_SECONDS
@@ -21,18 +25,25 @@ Hook = Callable[[Moment], None]
 
 
 def begin(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
-    """A server under the usual load, adapted, with its baselines."""
+    """A server that is adapted; nobody asks it anything yet."""
     watched = stage.serve(name)
     watched.on_change = on_change
-    stage.send(f"{name}-load", "--rate", RATE, to=name)
     stage.adapt(name, **spec)
-    settle(watched)
+    await_decision(watched)
+    return watched
+
+
+def begin_under_load(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
+    """The same under the usual load, with everything to compare with later."""
+    watched = begin(stage, name, on_change, **spec)
+    stage.send(f"{name}-load", "--rate", RATE, to=name)
+    await_baselines(watched)
     return watched
 
 
 def slow_card(stage: Stage, report: Report, on_change: Hook) -> None:
     """A node gets really slower under load: the check says so, traffic moves, P99 is back."""
-    watched = begin(stage, "slow-card", on_change)
+    watched = begin_under_load(stage, "slow-card", on_change)
     play_slow_card(watched, report)
 
 
@@ -44,8 +55,8 @@ def play_slow_card(watched: Watched, report: Report) -> None:
     if usual is None:
         raise LabError("Prometheus has no P99 of the usual load")
     report.note("p99_ms_usual", round(usual * 1000, 1))
-    report.disturb(f"{node} gets 25 % of a processor")
-    with throttled(node, 25):
+    report.disturb(f"{node} gets {SLOW_PERCENT} % of a processor")
+    with throttled(node, SLOW_PERCENT):
         watched.wait("a suspicion of P99Drift", lambda moment: moment.suspicion == "P99Drift", DETECT_SECONDS)
         report.mark("noticed")
         report.note("p99_ms_slow", round((watched.p99_seconds() or 0) * 1000, 1))
@@ -79,7 +90,7 @@ def _wait_for_p99(watched: Watched, bound_seconds: float) -> None:
 
 def more_load(stage: Stage, report: Report, on_change: Hook) -> None:
     """More requests and nothing else: the verdict is Load, nothing is written."""
-    watched = begin(stage, "more-load", on_change)
+    watched = begin_under_load(stage, "more-load", on_change)
     play_more_load(stage, watched, report)
 
 
@@ -87,8 +98,8 @@ def play_more_load(stage: Stage, watched: Watched, report: Report) -> None:
     """The disturbance alone."""
     before = watched.look()
     report.note("requests_per_second_usual", round(watched.requests_per_second(), 1))
-    report.disturb("eight clients more, each asking all the time")
-    stage.send(f"{watched.name}-more", "--clients", "8", to=watched.name)
+    report.disturb(f"{MORE_CLIENTS} clients more, each asking all the time")
+    stage.send(f"{watched.name}-more", "--clients", MORE_CLIENTS, to=watched.name)
     try:
         noticed = watched.wait("a suspicion about the load", lambda moment: moment.suspicion != "", DETECT_SECONDS)
         report.mark("noticed")
@@ -162,11 +173,12 @@ def old_answer(stage: Stage, report: Report, on_change: Hook) -> None:
 
 
 def _two_families(stage: Stage, on_change: Hook) -> tuple[Watched, Watched]:
-    """One server that can only run on the family that is disturbed, and one that can only run on the other."""
+    """One server that can only run on the family that is disturbed, and one that has never been there."""
     space = {"precisions": ["fp32"], "batchSizes": [1], "concurrencies": [1]}
-    first = begin(stage, "on-openvino", on_change, configSpace={**space, "executionProviders": ["OpenVINOExecutionProvider"]})
-    second = begin(stage, "on-ort", lambda _moment: None, configSpace={**space, "executionProviders": ["CPUExecutionProvider"]})
-    return first, second
+    with stage.closed(stage.family_nodes("openvino-cpu")):
+        other = begin(stage, "on-ort", lambda _moment: None, configSpace={**space, "executionProviders": ["CPUExecutionProvider"]})
+    affected = begin(stage, "on-openvino", on_change, configSpace={**space, "executionProviders": ["OpenVINOExecutionProvider"]})
+    return affected, other
 
 
 def _answers_since(before: Moment, after: Moment) -> int:

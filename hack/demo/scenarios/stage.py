@@ -26,13 +26,13 @@ METRICS_PORT = 8082
 OPERATOR_PORT = 8080
 
 SETTINGS: Mapping[str, object] = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45, "driverSettleSeconds": 15}
-WINDOW_SECONDS = 20
-DRIFT: Mapping[str, object] = {"p99IncreasePercent": 50, "windows": 2, "window": f"{WINDOW_SECONDS}s", "minRequests": 300}
+WINDOW_SECONDS = 10
+DRIFT: Mapping[str, object] = {"p99IncreasePercent": 50, "windows": 2, "window": f"{WINDOW_SECONDS}s", "minRequests": 200}
 SPEC: Mapping[str, Any] = {
     "settings": {"preset": "MetaInfer"},
     "configSpace": {"precisions": ["fp32"], "batchSizes": [1], "concurrencies": [1]},
     "validation": {"topK": 2},
-    "load": {"clients": 2},
+    "load": {"clients": 8},
     "updatePolicy": {"cooldown": "1m"},
     "drift": DRIFT,
     "rollout": {"watch": "20s"},
@@ -74,6 +74,15 @@ class Stage:
     def label(self, nodes: Sequence[str], *labels: str) -> None:
         """``kubectl label``: KEY=VALUE sets, KEY- takes away."""
         self.lab.kubectl("label", "node", *nodes, "--overwrite", *labels)
+
+    @contextmanager
+    def closed(self, nodes: Sequence[str]) -> Iterator[None]:
+        """Nothing new starts on these nodes until the end."""
+        self.lab.kubectl("cordon", *nodes)
+        try:
+            yield
+        finally:
+            self.lab.kubectl("uncordon", *nodes)
 
     def family_nodes(self, product: str) -> list[str]:
         """Nodes that stand in for that card."""
@@ -158,7 +167,7 @@ def set_up() -> Iterator[Stage]:
 
 def install_operator(lab: Lab, prometheus: Prometheus) -> None:
     """With short clocks, and the Prometheus of the scenarios as its own."""
-    install_chart(lab, say, SETTINGS, extraEnv=[{"name": "METAINFER_PROMETHEUS_URL", "value": prometheus.url}])
+    install_chart(lab, say, SETTINGS, prometheus={"url": prometheus.url})
 
 
 def ensure_pool(lab: Lab) -> None:
@@ -201,9 +210,13 @@ def clear(stage: Stage) -> None:
     stage.lab.kubectl("-n", stage.namespace, "wait", "--for=delete", "pods", "--all", "--timeout=120s", check=False, timeout_seconds=130)
 
 
-def settle(watched: Watched, *, timeout_seconds: float = 420) -> None:
-    """Decided, in place, with a baseline of served latency and of a check: from here on a disturbance can be told from nothing."""
-    watched.wait("a decision in place", lambda moment: moment.is_ready, timeout_seconds)
+def await_decision(watched: Watched) -> None:
+    """Decided and in place."""
+    watched.wait("a decision in place", lambda moment: moment.is_ready and moment.run.get("step") == "Done", timeout_seconds=420)
+
+
+def await_baselines(watched: Watched) -> None:
+    """Of what is served and of the check: from here on a slower service can be told from nothing."""
     watched.wait("a baseline of what is served", lambda moment: bool((moment.status.get("served") or {}).get("baseline")), timeout_seconds=180)
     watched.wait("a baseline of the check", lambda moment: bool(moment.check.get("baseline")) and not moment.check.get("claim"), timeout_seconds=120)
     deadline = time.monotonic() + 60

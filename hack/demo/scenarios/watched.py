@@ -13,8 +13,8 @@ from scenarios.prometheus import Prometheus
 
 Object = dict[str, Any]
 EVERY_SECONDS = 0.5
-P99_RANGE = "20s"
-"""As the windows of the scenarios' adaptations."""
+P99_RANGE = "12s"
+"""A little more than the windows of the scenarios' adaptations."""
 
 
 def say(text: str) -> None:
@@ -134,12 +134,12 @@ class Watched:
         return {pod["spec"]["nodeName"] for pod in pods if "deletionTimestamp" not in pod["metadata"] and condition(pod, "Ready")["status"] == "True"}
 
     def p99_seconds(self) -> float | None:
-        """What Prometheus says of the last 20 s."""
+        """What Prometheus says of the last windowful."""
         series = f'metainfer_request_duration_seconds_bucket{{namespace="{self.namespace}",model="{self.name}"}}'
         return self.prometheus.value(f"histogram_quantile(0.99, sum by (le) (rate({series}[{P99_RANGE}])))")
 
     def requests_per_second(self) -> float:
-        """Over the last 20 s."""
+        """The same."""
         series = f'metainfer_request_duration_seconds_count{{namespace="{self.namespace}",model="{self.name}"}}'
         return self.prometheus.value(f"sum(rate({series}[{P99_RANGE}]))") or 0.0
 

@@ -1,0 +1,144 @@
+"""Many adaptations whose cards all get another driver within a second: do caps hold, and does everything come to an end.
+
+Real API server, real operator, simulated nodes (``node_side``). Small in the tests; ``hack/bench/fleet`` plays it with 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.apiserver.merge_patch import patch_merge
+from tests.chaos.operator_process import run_operator
+from tests.chaos.play import Stage, set_stage
+from tests.chaos.world import World
+
+from metainfer.decide.names import ADAPTATION_ANNOTATION, RUN_LABEL
+from metainfer.kube.kinds import ADAPTATION, JOB, NODE
+
+Raw = dict[str, Any]
+MEASUREMENTS, ROLLOUTS = 6, 3
+"""Caps of the pool."""
+DRIVER_LABEL = "driver"
+CHANGED_CARD = "vino"
+JOB_SECONDS = (0.1, 0.3)
+SETTINGS = {"DRIVER_SETTLE_SECONDS": "2", "REQUESTS_PER_SECOND": "2000", "REQUEST_BURST": "2000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet(World):
+    """Targets without a peculiarity, four nodes per family, room for all of them on either family."""
+
+    def make_pool(self) -> Raw:
+        """With a driver label, and caps."""
+        pool = super(Fleet, self).make_pool()
+        for family in pool["spec"]["families"]:
+            family["driverVersionLabels"] = [DRIVER_LABEL]
+        pool["spec"]["limits"] = {"maxConcurrentMeasurements": MEASUREMENTS, "maxConcurrentRollouts": ROLLOUTS}
+        return pool
+
+    def winner(self, target: str) -> tuple[str, int]:
+        """Nearly all are best where the driver changes; every eighth is not and must be left in peace."""
+        return ("ort-cpu", 4) if int(target.rpartition("-")[2]) % 8 == 7 else ("vino-cpu", 4)
+
+
+def make_fleet(count: int, seed: int, tag: str) -> Fleet:
+    """So many targets."""
+    return Fleet(seed, tag, targets=tuple(f"model-{number}" for number in range(count)), nodes_per_family=4, cards_per_node=count // 2 + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the change came to."""
+
+    affected: int
+    answered: int
+    """Affected adaptations that have exactly one run more, which is over."""
+    disturbed: int
+    """Adaptations of the other family that were checked or run anew."""
+    repeated: int
+    """Affected adaptations with more than one run more."""
+    most_measuring: int
+    most_rolling: int
+    seconds_to_settle: float
+    """Until everything had been decided and applied for the first time."""
+    seconds_to_answer: float
+    """From the change of the labels until the last answer."""
+    ended: bool
+
+
+async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, patience_seconds: float) -> Outcome:
+    """The first placements, then the change, then everything until it stands still."""
+
+    def make_world(seed: int, tag: str) -> World:
+        return make_fleet(count, seed, tag)
+
+    async with set_stage(kubeconfig, directory, 1, make_world) as stage, run_operator(stage.make_operator(**SETTINGS)):
+        stage.nodes.job_seconds = JOB_SECONDS
+        began = time.monotonic()
+        await change_driver(stage, "1", "ort", "vino")
+        settled = await stage.settle(patience_seconds)
+        settled_at = time.monotonic()
+        first, runs_before = await read(stage), await read_runs(stage)
+        await change_driver(stage, "2", CHANGED_CARD)
+        ended = settled and await wait_for_answers(stage, first, patience_seconds)
+        answered_at = time.monotonic()
+        ended = ended and await stage.settle(patience_seconds)
+        last = await read(stage)
+        more = {name: len(runs - runs_before[name]) for name, runs in (await read_runs(stage)).items()}
+        affected = [name for name, item in first.items() if _is_affected(item)]
+        return Outcome(
+            affected=len(affected),
+            answered=sum(more[name] == 1 and _is_answered(first[name], last[name]) for name in affected),
+            disturbed=sum(count for name, count in more.items() if name not in affected),
+            repeated=sum(more[name] > 1 for name in affected),
+            most_measuring=stage.nodes.most_measuring,
+            most_rolling=stage.nodes.most_rolling,
+            seconds_to_settle=round(settled_at - began, 1),
+            seconds_to_answer=round(answered_at - settled_at, 1),
+            ended=ended,
+        )
+
+
+async def change_driver(stage: Stage, version: str, *cards: str) -> None:
+    """Every node of these families, one after the other and at once for people."""
+    for name, card in stage.world.nodes().items():
+        if card in cards:
+            await patch_merge(stage.kube, NODE, name, None, {"metadata": {"labels": {DRIVER_LABEL: version}}})
+
+
+async def wait_for_answers(stage: Stage, first: dict[str, Raw], patience_seconds: float) -> bool:
+    """Until every affected adaptation has another run than before, which is over; False = not in time."""
+    deadline = time.monotonic() + patience_seconds
+    while time.monotonic() < deadline:
+        now = await read(stage)
+        if all(_is_answered(first[name], now[name]) for name in first if _is_affected(first[name])):
+            return True
+        await asyncio.sleep(0.5)
+    return False
+
+
+async def read(stage: Stage) -> dict[str, Raw]:
+    """Every adaptation by name."""
+    return {item["metadata"]["name"]: item for item in (await stage.kube.list(ADAPTATION, namespace=stage.world.namespace))[0]}
+
+
+async def read_runs(stage: Stage) -> dict[str, set[str]]:
+    """Ids of all runs (and checks) so far by adaptation: of the present one, and of every Job, none of which is ever taken away here."""
+    found = {name: {item["status"]["run"]["id"]} for name, item in (await read(stage)).items()}
+    for job in (await stage.kube.list(JOB, namespace=stage.world.namespace))[0]:
+        name = job["metadata"]["annotations"][ADAPTATION_ANNOTATION].rpartition("/")[2]
+        found[name].add(job["metadata"]["labels"][RUN_LABEL])
+    return found
+
+
+def _is_affected(item: Raw) -> bool:
+    return bool(item["status"]["recommendation"]["config"]["family"] == f"{CHANGED_CARD}-cpu")
+
+
+def _is_answered(before: Raw, now: Raw) -> bool:
+    run = now["status"].get("run") or {}
+    return run.get("id") != before["status"]["run"]["id"] and run.get("step") == "Done"
