@@ -6,15 +6,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from metainfer.decide.facts import AdaptationSnapshot, MeasuringLimits, ProbeResult, ProfileResult, RunResult
+from pydantic import ValidationError
+
+from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, DecisionStatus
+from metainfer.decide.conditions import format_time
+from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, MeasuringLimits, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
 from metainfer.observe.gather import ClusterReader, GatheredAdaptation, GatheredPool, Gatherer, LooksAtLatency
 from metainfer.observe.view import ClusterView
 from metainfer.predict.registry import Registry
 from metainfer.store.patient import PatientStore
+from metainfer.store.rows import DecisionRecord
 
+RECALLED_DECISIONS = 1000
+"""A year of decisions every nine hours; one is less than ten KiB."""
 RECALLED_RUNS = 64
 """The newest benchmarks of a model that correct its next ranking: more say nothing new, and their cost grows with the cube."""
+
+
+async def recall_decisions(samples: PatientStore, adaptation: AdaptationFacts) -> tuple[DecisionStatus, ...]:
+    """Older decisions, asked for only while somebody wants to go back to one that the status has forgotten; none while the store is away."""
+    known = {entry.id for entry in adaptation.status.decisions}
+    if not adaptation.rollback_to or adaptation.rollback_to in known or samples.problem:
+        return ()
+    try:
+        found = await samples.ask(lambda store: store.find_decisions(adaptation.uid, RECALLED_DECISIONS))
+    except ConnectionError:
+        return ()
+    return tuple(entry for record in found if (entry := _past_decision(record)) is not None)
+
+
+def _past_decision(record: DecisionRecord) -> DecisionStatus | None:
+    """A decision as the status would have it; None for a rollback, and for one whose configuration was not recorded."""
+    try:
+        config = ConfigStatus.model_validate(record.document.get("config"))
+    except ValidationError:
+        return None
+    return DecisionStatus(id=record.decision_id, decided_at=format_time(record.decided_at), config=config)
 
 
 class RecallingGatherer(Gatherer):
@@ -42,7 +70,11 @@ class RecallingGatherer(Gatherer):
     async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:
         """An adaptation's snapshot; None when it is gone."""
         gathered = await super().gather_adaptation(namespace, name)
-        return replace(gathered, snapshot=replace(gathered.snapshot, earlier=await self._earlier(gathered.snapshot))) if gathered is not None else None
+        if gathered is None:
+            return None
+        earlier, history = await self._earlier(gathered.snapshot), await recall_decisions(self._samples, gathered.snapshot.adaptation)
+        return replace(gathered, snapshot=replace(gathered.snapshot, earlier=earlier, history=history))
+
 
     async def _earlier(self, snapshot: AdaptationSnapshot) -> tuple[RunResult, ...]:
         """Benchmarks of the same file in other runs, newest last; none while the store is away: they sharpen a ranking, no more."""

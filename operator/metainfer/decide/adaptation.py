@@ -17,6 +17,7 @@ from metainfer.decide.configs import candidate_of
 from metainfer.decide.deciding import decided_candidate, present_line, record_choice
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.keeping.by_hand import follow_request
 from metainfer.decide.keeping.chain import keep_true
 from metainfer.decide.keeping.history import keep_history
 from metainfer.decide.keeping.taking_back import note_taken_back
@@ -62,6 +63,9 @@ def _decide(draft: Draft, predictor: Predictor) -> AdaptationPlan:
     opened = _open(draft)
     if isinstance(opened, AdaptationPlan):
         return opened
+    # Whoever goes back by hand is not fought: nothing is decided before they let go, or ask something else.
+    if follow_request(draft, opened.scene):
+        return apply_decision(draft, opened.scene, opened.problem)
     # 3. One run per set of inputs, claimed in the status before anything is started.
     waiting = claim_run(draft, opened.scene)
     if waiting is not None:

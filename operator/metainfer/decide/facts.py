@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
-from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, ModelAdaptationStatus
+from metainfer.api.v1alpha1.model_adaptation import DecisionStatus, ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
 from metainfer.decide.latency.served import ServedFacts
 from metainfer.decide.learned import LearnedState
@@ -361,6 +361,8 @@ class AdaptationFacts:
     spec: ModelAdaptationSpec
     status: ModelAdaptationStatus
     labels: Labels = field(default_factory=dict)
+    rollback_to: str = ""
+    """Annotation metainfer.dev/rollback-to; empty = not there."""
     deleting: bool = False
 
 
@@ -511,6 +513,8 @@ class AdaptationSnapshot:
     """Those of the target's and the model's claims that do not exist."""
     store_problem: str = ""
     """Why the sample store is away; empty = it is not."""
+    history: tuple[DecisionStatus, ...] = ()
+    """Decisions that the store has and the status has not, while ``rollback_to`` names one that is not in the status."""
     decision_recorded: bool | None = None
     """Whether the store has the decision in the status, or will get it; None = no decision, or nobody knows."""
     served: ServedFacts | None = None

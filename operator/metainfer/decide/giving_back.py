@@ -42,6 +42,9 @@ def _restore(draft: Draft, target: TargetFacts, problem: TargetProblem | None) -
     if not owns_fields(target):
         left = "; ".join(str(item) for item in find_left(target.raw, read_pre_image(target.annotations))[:8])
         return draft.stall("FieldsLeft", f"{words}; no longer recorded as the operator's, hence left as they are: {left or 'marks of the operator'}")
+    if draft.snapshot.adaptation.spec.update_policy.mode == "Off":
+        draft.find(reasons.APPLIED, "False", "RecommendOnly", f"updatePolicy.mode is Off: nothing is written; {words}")
+        return draft.done("Recommended", f"updatePolicy.mode is Off: nothing is written; {words}")
     refused = find_refusal(draft)
     if refused is not None:
         return draft.stall(APPLY_REFUSED, f"{refused.message}; {words}", seconds=refused.seconds)

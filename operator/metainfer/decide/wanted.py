@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, DecisionStatus, ModelAdaptationStatus
+from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, DecisionStatus, ModelAdaptationStatus, RollbackStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,21 @@ OWNERS = Wanted("", None)
 
 def find_wanted(status: ModelAdaptationStatus) -> Wanted | None:
     """None = nothing was decided yet."""
-    recommendation = status.recommendation
+    back, recommendation = find_request(status), status.recommendation
+    if back is not None:
+        return Wanted(back.decision_id, back.config)
     if recommendation is None:
         return None
     failed = find_rolled_back(status)
     if failed is None:
         return Wanted(recommendation.decision_id, recommendation.config, is_newest=True)
     return find_earlier(status, failed.replaced)
+
+
+def find_request(status: ModelAdaptationStatus) -> RollbackStatus | None:
+    """What somebody went back to by annotation, as long as it stands."""
+    back, run = status.rollback, status.run
+    return back if back is not None and run is not None and back.run == run.id else None
 
 
 def find_rolled_back(status: ModelAdaptationStatus) -> DecisionStatus | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
-from metainfer.api.v1alpha1.common import FIELD_MANAGER
+from metainfer.api.v1alpha1.common import FIELD_MANAGER, ROLLBACK_ANNOTATION
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
 from metainfer.decide.facts import (
@@ -238,6 +238,7 @@ def project_adaptation(raw: Raw) -> AdaptationFacts:
         spec=ModelAdaptationSpec.model_validate(raw["spec"]),
         status=_read_status(ModelAdaptationStatus, raw),
         labels=metadata.get("labels") or {},
+        rollback_to=(metadata.get("annotations") or {}).get(ROLLBACK_ANNOTATION, ""),
         deleting="deletionTimestamp" in metadata,
     )
 

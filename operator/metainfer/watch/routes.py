@@ -133,7 +133,8 @@ def _wakes_of_adaptation(change: Change, cluster: ClusterCache) -> Wakes:
 
 def _asked(facts: PoolFacts | AdaptationFacts) -> tuple[object, ...]:
     """What its user says, without what we said back."""
-    return (facts.uid, facts.generation, facts.deleting, facts.labels)
+    annotation = facts.rollback_to if isinstance(facts, AdaptationFacts) else ""
+    return (facts.uid, facts.generation, facts.deleting, facts.labels, annotation)
 
 
 def _wakes_of_portrait(change: Change) -> Wakes:

@@ -159,6 +159,15 @@ def test_an_adaptation_wakes_itself_and_its_rivals() -> None:
     assert watch.wakes_of(ADAPTATION, _changed(moved, _nothing), "DELETED") == ({"apps/ocr"}, {"apps/done"})
 
 
+def test_an_annotation_that_goes_back_to_a_decision_wakes_its_adaptation() -> None:
+    """kubectl annotate moves no generation. Whatever else is annotated is nobody's business here."""
+    watch = _watch()
+    told = _changed(make_adaptation(), lambda raw: raw["metadata"].update(annotations={"metainfer.dev/rollback-to": "d41d8cd98f00"}))
+    assert "apps/ocr" in watch.wakes_of(ADAPTATION, told)[0]
+    other = _changed(told, lambda raw: raw["metadata"]["annotations"].update({"example.com/note": "x"}))
+    assert watch.wakes_of(ADAPTATION, other) == NOBODY
+
+
 def _marked(name: str = "ocr") -> Raw:
     """A Deployment that we wrote to."""
     raw = make_deployment(name)

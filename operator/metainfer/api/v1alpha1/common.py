@@ -20,6 +20,8 @@ FAMILY_LABEL = f"{GROUP}/family"
 HEALTH_LABEL = f"{GROUP}/health"
 DECISION_ANNOTATION = f"{GROUP}/decision"
 PREIMAGE_ANNOTATION = f"{GROUP}/pre-image"
+ROLLBACK_ANNOTATION = f"{GROUP}/rollback-to"
+"""On a ModelAdaptation: the decision that somebody wants to go back to."""
 
 
 def rules(*expressions_and_messages: tuple[str, str]) -> dict[str, Any]:

@@ -350,6 +350,16 @@ class DecisionStatus(ApiModel):
     inputs_hash: str = Field(default="", max_length=64, description="inputsHash is over what its run was started for.")
 
 
+class RollbackStatus(ApiModel):
+    """What somebody went back to by annotation."""
+
+    requested: str = Field(max_length=64, description="requested is the value of the annotation that is honoured.")
+    decision_id: str = Field(default="", max_length=32, description="decisionId of the decision that is gone back to; empty = what the owner declares.")
+    config: ConfigStatus | None = Field(default=None, description="config of that decision.")
+    run: str = Field(max_length=32, description="run during which it was asked for; once another one has begun, because the inputs changed, it is used up.")
+    since: Timestamp = Field(description="since is when it was first honoured.")
+
+
 class RemovalStatus(ApiModel):
     """That somebody took off what was applied."""
 
@@ -400,6 +410,9 @@ class ModelAdaptationStatus(ApiModel):
     placement: Placement | None = Field(default=None, description="placement is what is applied.")
     decisions: tuple[DecisionStatus, ...] = Field(
         default=(), max_length=10, json_schema_extra=keyed_by("id"), description="decisions are the last 10, newest first; the store has all of them."
+    )
+    rollback: RollbackStatus | None = Field(
+        default=None, description="rollback is set while annotation metainfer.dev/rollback-to is there and names a decision."
     )
     apply_refusal: ApplyRefusal | None = Field(
         default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."

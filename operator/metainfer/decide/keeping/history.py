@@ -12,6 +12,7 @@ from metainfer.api.v1alpha1.common import DECISION_ANNOTATION
 from metainfer.api.v1alpha1.model_adaptation import DecisionOutcome, DecisionStatus, ModelAdaptationStatus
 from metainfer.decide.deciding import is_kept
 from metainfer.decide.draft import Draft
+from metainfer.decide.wanted import find_request
 
 KEPT_DECISIONS: Final = 10
 """Of status.decisions; the store has all of them."""
@@ -47,9 +48,11 @@ def _outcome(draft: Draft, entry: DecisionStatus) -> DecisionOutcome:
         return entry.outcome
     if placement is not None and placement.decision_id == entry.id:
         return "Applied"
-    if recommendation is not None and recommendation.decision_id == entry.id:
-        return "Kept" if is_kept(draft) else "Recommended"
-    return "Kept" if entry.outcome == "Kept" else "Superseded"
+    if recommendation is None or recommendation.decision_id != entry.id:
+        return "Kept" if entry.outcome == "Kept" else "Superseded"
+    if find_request(draft.status) is not None:
+        return "TakenBack" if entry.outcome == "Applied" else entry.outcome
+    return "Kept" if is_kept(draft) else "Recommended"
 
 
 def _with_replaced(draft: Draft, entry: DecisionStatus) -> DecisionStatus:

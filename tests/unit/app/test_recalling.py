@@ -1,0 +1,55 @@
+"""Older decisions are asked of the store only when somebody wants one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.decide.make_facts import make_adaptation
+from tests.unit.decide.make_world import START, World, kinds, make_world
+
+from metainfer.app.recalling import recall_decisions
+from metainfer.decide.plan import RecordDecision
+from metainfer.store.patient import PatientStore, open_patiently
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[PatientStore]:
+    opened = open_patiently(f"sqlite:///{tmp_path}/store.db")
+    yield opened
+    await opened.close()
+
+
+async def decide(store: PatientStore) -> tuple[World, RecordDecision]:
+    """A decision that was taken and recorded, and a record of an older version beside it."""
+    world = make_world()
+    world.play()
+    (taken,) = kinds(world.actions, RecordDecision)
+    await store.record_decision(world.snapshot.adaptation.uid, taken)
+    await store.record_decision(world.snapshot.adaptation.uid, RecordDecision("of-old", "run", START, {"selected": "cards/x/y/fp32/b1/c1/doff"}))
+    return world, taken
+
+
+async def test_a_decision_that_the_status_has_forgotten_is_found_with_its_configuration(store: PatientStore) -> None:
+    """Whatever was recorded without one cannot be gone back to."""
+    world, taken = await decide(store)
+    adaptation = replace(world.snapshot.adaptation, rollback_to=taken.decision_id, status=make_adaptation().status)
+    (found,) = await recall_decisions(store, adaptation)
+    assert (found.id, found.config) == (taken.decision_id, world.status.decisions[0].config)
+
+
+@pytest.mark.parametrize("wanted", ["", "known"])
+async def test_the_store_is_not_asked_for_what_nobody_wants_or_the_status_has(store: PatientStore, wanted: str) -> None:
+    """Every pass would read it."""
+    world, taken = await decide(store)
+    adaptation = replace(world.snapshot.adaptation, rollback_to=taken.decision_id if wanted else "")
+    assert await recall_decisions(store, adaptation) == ()
+
+
+async def test_while_the_store_is_away_older_decisions_are_not_known(store: PatientStore) -> None:
+    """No reason to fail the pass."""
+    world, taken = await decide(store)
+    await store.close()
+    assert await recall_decisions(store, replace(world.snapshot.adaptation, rollback_to=taken.decision_id, status=make_adaptation().status)) == ()
