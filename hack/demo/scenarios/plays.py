@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from lab import LabError
 
@@ -172,6 +173,57 @@ def old_answer(stage: Stage, report: Report, on_change: Hook) -> None:
     report.expect(after.is_ready, "it is not Ready afterwards")
 
 
+REFUSES = 'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) echo "this image cannot do that"; exit 1;; esac; exec /opt/venv/bin/mlserver start /srv'
+"""A server that runs as its owner starts it, and ends at once under what benchmarks find best."""
+
+
+def worse_choice(stage: Stage, report: Report, on_change: Hook) -> None:
+    """A choice that measured well and does not serve: it is taken back, and the Deployment is what it was, field by field."""
+    with stage.closed(stage.family_nodes("openvino-cpu")):
+        watched = stage.serve("worse", OTHER_MODEL, command=["/bin/sh", "-c", REFUSES])
+    watched.on_change = on_change
+    stage.adapt("worse", OTHER_MODEL)
+    before = stage.lab.find("deployment", "worse", stage.namespace) or {}
+    report.disturb("a choice under which the server ends at once")
+    watched.wait("something is written", lambda moment: moment.generation > before["metadata"]["generation"], 600)
+    report.mark("written")
+    watched.wait("it is taken back", lambda moment: _newest(moment).get("outcome") == "RolledBack", 600)
+    report.mark("taken back")
+    taken_back = watched.wait("the pods as before", lambda moment: bool(watched.nodes()) and _is_rolled_out(moment.deployment), 180)
+    report.mark("serving as before")
+    report.note("reason", _newest(taken_back).get("reason"))
+    for line in _differences("", _own(before), _own(taken_back.deployment)):
+        report.expect(False, f"the Deployment is not what it was: {line}")
+    after = watched.stand(30)
+    report.expect(after.generation == taken_back.generation, "it was written again")
+
+
+def _newest(moment: Moment) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(moment.status.get("decisions", ())), {})
+    return found
+
+
+def _is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    status, generation = deployment.get("status", {}), deployment["metadata"]["generation"]
+    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+    return bool(status.get("observedGeneration") == generation and counts == {deployment["spec"]["replicas"]})
+
+
+def _own(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """All that somebody has written, without what the API server and the Deployment controller keep themselves."""
+    metadata = deployment["metadata"]
+    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key != "deployment.kubernetes.io/revision"}
+    return {"labels": metadata.get("labels", {}), "annotations": annotations, "spec": deployment["spec"]}
+
+
+def _differences(path: str, before: Any, after: Any) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            yield from _differences(f"{path}.{key}", before.get(key), after.get(key))
+    elif before != after:
+        yield f"{path} is {after!r}, was {before!r}"
+
+
 def _two_families(stage: Stage, on_change: Hook) -> tuple[Watched, Watched]:
     """One server that can only run on the family that is disturbed, and one that has never been there."""
     space = {"precisions": ["fp32"], "batchSizes": [1], "concurrencies": [1]}
@@ -208,4 +260,5 @@ PLAYS: Mapping[str, Play] = {
     "new-driver": new_driver,
     "lost-labels": lost_labels,
     "old-answer": old_answer,
+    "worse-choice": worse_choice,
 }

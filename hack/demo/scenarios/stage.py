@@ -21,6 +21,8 @@ from scenarios.watched import Object, Watched, say
 MANIFESTS = Path(__file__).resolve().parents[1] / "manifests"
 MODEL = "magika"
 """Requests of 8 KB: what is served is mostly inference, and a hundred requests a second leave the machine room for everything else."""
+OTHER_MODEL = "ocr-rec"
+"""Much faster on the family on which it does not run at first (1.8 times with the demo's own settings): something is sure to be written."""
 METRICS_PORT = 8082
 """MLServer's own page; 8080 is the requests'."""
 OPERATOR_PORT = 8080
@@ -48,17 +50,17 @@ class Stage:
     prometheus: Prometheus
     namespace: str
 
-    def serve(self, name: str, **patch: Any) -> Watched:
+    def serve(self, name: str, model: str = MODEL, **patch: Any) -> Watched:
         """A real server as its owner would start it; ``patch`` goes over its container."""
-        service, deployment = yaml.safe_load_all(fill(MANIFESTS / "model.yaml", NAME=name, MODEL=MODEL, IMAGE=IMAGES["demo-server"]))
+        service, deployment = yaml.safe_load_all(fill(MANIFESTS / "model.yaml", NAME=name, MODEL=model, IMAGE=IMAGES["demo-server"]))
         deployment["spec"]["template"]["spec"]["containers"][0] |= patch
         self.lab.apply_objects(service, deployment, namespace=self.namespace)
         self.lab.kubectl("-n", self.namespace, "rollout", "status", f"deployment/{name}", "--timeout=240s", timeout_seconds=250)
         return Watched(self.lab, self.prometheus, self.namespace, name)
 
-    def adapt(self, name: str, **spec: Any) -> None:
+    def adapt(self, name: str, model: str = MODEL, **spec: Any) -> None:
         """An adaptation of the Deployment of the same name."""
-        merged = {"targetRef": {"name": name}, "model": {"uri": f"pvc://models/{MODEL}.onnx"}, **copy.deepcopy(dict(SPEC)), **spec}
+        merged = {"targetRef": {"name": name}, "model": {"uri": f"pvc://models/{model}.onnx"}, **copy.deepcopy(dict(SPEC)), **spec}
         item = {"apiVersion": "metainfer.dev/v1alpha1", "kind": "ModelAdaptation", "metadata": {"name": name}, "spec": merged}
         self.lab.apply_objects(item, namespace=self.namespace)
 
@@ -155,7 +157,7 @@ def set_up() -> Iterator[Stage]:
     """Everything from nothing: cluster, images, models, Prometheus, operator, pool, namespace."""
     ensure_cluster(say)
     lab = Lab.connect()
-    models = ensure_models(lab, say, MODEL)
+    models = ensure_models(lab, say, MODEL, OTHER_MODEL)
     with run_prometheus(lab.host) as prometheus:
         install_operator(lab, prometheus)
         ensure_pool(lab)
