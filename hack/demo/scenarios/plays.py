@@ -10,7 +10,7 @@ from lab import LabError
 
 from scenarios.nodes import throttled
 from scenarios.report import Report
-from scenarios.stage import WINDOW_SECONDS, Stage, await_baselines, await_decision
+from scenarios.stage import OTHER_MODEL, WINDOW_SECONDS, Stage, await_baselines, await_decision
 from scenarios.watched import Moment, Watched
 
 RATE = "60"
@@ -25,7 +25,7 @@ DETECT_SECONDS = 6 * WINDOW_SECONDS
 Hook = Callable[[Moment], None]
 
 
-def begin(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
+def begin(stage: Stage, name: str, on_change: Hook, **spec: Any) -> Watched:
     """A server that is adapted; nobody asks it anything yet."""
     watched = stage.serve(name)
     watched.on_change = on_change
@@ -34,7 +34,7 @@ def begin(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
     return watched
 
 
-def begin_under_load(stage: Stage, name: str, on_change: Hook, **spec: object) -> Watched:
+def begin_under_load(stage: Stage, name: str, on_change: Hook, **spec: Any) -> Watched:
     """The same under the usual load, with everything to compare with later."""
     watched = begin(stage, name, on_change, **spec)
     stage.send(f"{name}-load", "--rate", RATE, to=name)
