@@ -19,7 +19,7 @@ from metainfer.api.v1alpha1.common import GROUP, VERSION
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict, report_refusal
-from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, PoolFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, CheckResult, PoolFacts, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.lasting import note_written_again
 from metainfer.decide.leaving import LeavingSnapshot, decide_leaving
 from metainfer.decide.orphans import OrphanSnapshot, decide_orphans
@@ -90,6 +90,9 @@ class Records(Protocol):
     async def record_run(self, adaptation_uid: str, result: RunResult) -> bool:
         """Keep a benchmark."""
 
+    async def record_check(self, adaptation_uid: str, result: CheckResult) -> bool:
+        """Keep a check of what runs."""
+
 
 class Writes(Protocol):
     """Writes: ``act``, joined in ``app``. All raise retryable ApiErrors; a status write that lost the race raises Conflict."""
@@ -108,7 +111,7 @@ class Writes(Protocol):
 
 
 class Reconciler:
-    """Runs passes. The only state is a lock that admits one pass at a time to starting Jobs, because caps are counted."""
+    """Runs passes. The only state is a lock that admits one pass at a time to starting Jobs and rollouts, because caps are counted."""
 
     def __init__(self, gather: Gathers, record: Records, write: Writes, predictor: Predictor) -> None:
         self._gather = gather
@@ -121,7 +124,7 @@ class Reconciler:
         """One pass. Raises ApiError and ConnectionError; the queue then tries again with back-off."""
         result = await self._pass(request, now, may_start_jobs=False)
         if result is None:
-            # A pass that would start a Job looks again while no other one can: two passes must not take the same last place under a cap.
+            # A pass that would start a Job or a rollout looks again while no other one can: two must not take the same last place under a cap.
             async with self._admission:
                 result = await self._pass(request, now, may_start_jobs=True) or Result()
         return self._sooner_without_store(result)
@@ -133,7 +136,7 @@ class Reconciler:
         return Result(min(result.requeue_after_seconds or STORE_RETRY_SECONDS, STORE_RETRY_SECONDS))
 
     async def _pass(self, request: Request, now: datetime, *, may_start_jobs: bool) -> Result | None:
-        """None = nothing was done, because the plan starts a Job and this pass may not."""
+        """None = nothing was done, because the plan takes a place under a cap and this pass may not."""
         match request.kind:
             case "pool":
                 return await self._pool_pass(request, now, may_start_jobs=may_start_jobs)
@@ -156,7 +159,7 @@ class Reconciler:
             await self._record.record_probe(request.name, result)
         # 3. Decide.
         plan = decide_pool(gathered.snapshot, now)
-        if _starts_jobs(plan.actions) and not may_start_jobs:
+        if _takes_place(plan.actions) and not may_start_jobs:
             return None
         # 4. Claim, 5. act, 6. say when to look again.
         pool = gathered.snapshot.pool
@@ -179,10 +182,10 @@ class Reconciler:
         # 2. Keep what finished Jobs have left.
         snapshot, uid = gathered.snapshot, gathered.snapshot.adaptation.uid
         for result in gathered.fresh:
-            await (self._record.record_run(uid, result) if isinstance(result, RunResult) else self._record.record_profile(uid, result))
+            await self._keep(uid, result)
         # 3. Decide.
         plan = decide_adaptation(snapshot, self._predictor, now)
-        if _starts_jobs(plan.actions) and not may_start_jobs:
+        if (_takes_place(plan.actions) or plan.takes_turn) and not may_start_jobs:
             return None
         # 4. Claim, 5. act, 6. say when to look again.
         claimed = await self._write.write_adaptation_status(snapshot.adaptation, plan.status)
@@ -195,6 +198,15 @@ class Reconciler:
             refusal = record_refusal(run.refusal, refused.action.name, refused.failure, now)
             await self._write.write_adaptation_status(claimed, claimed.status.model_copy(update={"run": run.model_copy(update={"refusal": refusal})}))
         return Result(AGAIN_SECONDS if refused is not None else plan.requeue_after_seconds)
+
+    async def _keep(self, uid: str, result: ProfileResult | RunResult | CheckResult) -> None:
+        match result:
+            case RunResult():
+                await self._record.record_run(uid, result)
+            case CheckResult():
+                await self._record.record_check(uid, result)
+            case ProfileResult():
+                await self._record.record_profile(uid, result)
 
     async def _without_facts(self, request: Request, now: datetime) -> Result:
         """It is gone, or this version cannot read it, and then its status says so."""
@@ -261,5 +273,6 @@ def _tell_restoring(outcome: Outcome) -> EmitEvent | None:
     return EmitEvent("Normal", "Restored", words) if outcome.result == "Done" else None
 
 
-def _starts_jobs(actions: Sequence[Action]) -> bool:
-    return any(isinstance(action, CreateJob) for action in actions)
+def _takes_place(actions: Sequence[Action]) -> bool:
+    """Whether Jobs or rollouts are started, of which only so many may be at a time."""
+    return any(isinstance(action, CreateJob | ApplyTarget) for action in actions)

@@ -17,7 +17,7 @@ from metainfer.act.execute import Outcome
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.facts import AdaptationFacts, JobFacts, MeasuringLimits, PoolFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import AdaptationFacts, CheckResult, JobFacts, MeasuringLimits, PoolFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent, RestoreTarget
 from metainfer.kube.errors import Conflict, FieldOwner
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool
@@ -63,6 +63,11 @@ class Cluster:
         return True
 
     async def record_run(self, adaptation_uid: str, result: RunResult) -> bool:
+        """Journal only."""
+        self.journal.append(f"record {adaptation_uid} {result.job}")
+        return True
+
+    async def record_check(self, adaptation_uid: str, result: CheckResult) -> bool:
         """Journal only."""
         self.journal.append(f"record {adaptation_uid} {result.job}")
         return True

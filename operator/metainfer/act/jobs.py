@@ -119,7 +119,7 @@ def _user(limits: MeasuringLimits) -> dict[str, int]:
 
 
 def _resources(action: CreateJob) -> dict[str, dict[str, str]]:
-    card = {action.resource: 1}
+    card = {action.resource: 1} if action.resource else {}
     return {"requests": build_quantities({**action.requests, **card}), "limits": build_quantities({**action.limits, **card})}
 
 

@@ -14,6 +14,7 @@ from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.families import Exclusion
 from metainfer.decide.giving_back import give_back
+from metainfer.decide.keeping.damping import find_write_gate
 from metainfer.decide.keeping.taking_back import taken_back_words, tell_taken_back
 from metainfer.decide.lasting import APPLY_REFUSED, count_refusal, find_missing, find_refusal, find_veto
 from metainfer.decide.placement import PlacementPlan, PlacementRequest, Withheld, build_placement
@@ -51,7 +52,7 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     if is_in_place(draft, scene, plan, wanted.decision_id) and not find_missing(scene, plan):
         # A rollout that failed leaves something else wanted; only the newest decision can fail, so this ends.
         return follow_rollout(draft, scene, plan, problem) or apply_decision(draft, scene, problem)
-    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _write(draft, scene, plan)
+    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _no_turn(draft, wanted) or _write(draft, scene, plan)
 
 
 def _without_family(draft: Draft, wanted: Wanted) -> AdaptationPlan:
@@ -81,6 +82,18 @@ def _no_place(draft: Draft, scene: Scene, wanted: Wanted) -> AdaptationPlan | No
     why = option.no_room or Exclusion("NoEligibleNode", f"no node of family {config.family} can take the target's pods now")
     draft.find(reasons.APPLIED, "False", why.reason, why.message)
     return draft.wait(why.reason, f"decided, but not written yet: {why.message}", seconds=60.0)
+
+
+def _no_turn(draft: Draft, wanted: Wanted) -> AdaptationPlan | None:
+    """Others are being rolled out, or it is not the time. What is taken back waits for nobody."""
+    if not wanted.is_newest or wanted.config is None:
+        return None
+    gate = find_write_gate(draft, wanted.config.pool, wanted.config.family)
+    if gate is None:
+        return None
+    words = f"decided, but not written yet: {gate.message}"
+    draft.find(reasons.APPLIED, "False", gate.reason, f"{words}{earlier_words(draft)}")
+    return draft.wait(gate.reason, words, seconds=gate.seconds(draft.now))
 
 
 def note_declared(draft: Draft, scene: Scene, withheld: Sequence[Withheld] = ()) -> None:

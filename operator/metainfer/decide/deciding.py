@@ -171,8 +171,10 @@ def _difference(situation: Situation, candidate: Candidate) -> int | None:
 
 def is_kept(draft: Draft) -> bool:
     """Whether the decision was to leave the present configuration as it is, and still is."""
-    baseline, wanted = draft.status.baseline, find_wanted(draft.status)
-    return baseline is not None and wanted is not None and wanted.is_newest and baseline.current and baseline.config == wanted.config
+    baseline, wanted, run = draft.status.baseline, find_wanted(draft.status), draft.status.run
+    if baseline is None or wanted is None or (run is not None and run.avoid):
+        return False  # the pods are to leave a node: the same choice is written once more, for them to be placed anew
+    return wanted.is_newest and baseline.current and baseline.config == wanted.config
 
 
 def _age_seconds(run: RunStatus, now: datetime) -> float:

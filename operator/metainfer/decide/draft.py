@@ -21,6 +21,8 @@ ORDER = (
     reasons.RECONCILING, reasons.STALLED, reasons.STORE_DEGRADED,
 )  # fmt: skip
 NEGATIVE = frozenset({reasons.LOW_CONFIDENCE, reasons.FIELD_CONTESTED, reasons.ROLLED_BACK, reasons.TARGET_CONFLICT})
+LIST_SECONDS = 3600.0
+"""Every adaptation gets a pass after each complete list, which is never further away than this."""
 Status = Literal["True", "False", "Unknown"]
 Step = Literal["Probing", "Profiling", "Validating", "Applying", "RollingOut", "Done"]
 
@@ -36,6 +38,8 @@ class Draft:
     actions: list[Action] = field(default_factory=list)
     wishes: list[float] = field(default_factory=list)
     """Seconds after which parts of the pass want to be asked again; the smallest counts."""
+    takes_turn: bool = False
+    """Something that is counted over all adaptations is claimed."""
 
     def find(self, condition_type: str, status: Status, reason: str, message: str = "") -> None:
         """State one condition; the last word of a pass counts."""
@@ -61,8 +65,9 @@ class Draft:
         self.actions.extend(actions)
 
     def look_again(self, seconds: float) -> None:
-        """Ask for another pass after so long, if none comes before."""
-        self.wishes.append(max(1.0, seconds))
+        """Ask for another pass after so long, if none comes before. One that is hours away comes by itself, with the regular lists."""
+        if seconds <= LIST_SECONDS:
+            self.wishes.append(max(1.0, seconds))
 
     def announce(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """An Event, once: not again while the ready condition already says so."""
@@ -103,7 +108,7 @@ class Draft:
         conditions = merge_conditions(adaptation.status.conditions, findings, now=self.now, generation=adaptation.generation)
         self.put(observed_generation=adaptation.generation, conditions=conditions)
         soonest = min((*([seconds] if seconds is not None else []), *self.wishes), default=None)
-        return AdaptationPlan(self.status, tuple(self.actions), soonest)
+        return AdaptationPlan(self.status, tuple(self.actions), soonest, self.takes_turn)
 
     def _untouched(self, condition_type: str) -> Finding:
         """What a pass that did not come so far leaves standing: the former finding of the same run, else nothing is known."""

@@ -409,6 +409,25 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One finished check of what runs: the present configuration measured once more, to be compared with an earlier check of it."""
+
+    job: str
+    run_id: str
+    """Of the run whose decision was checked."""
+    candidate: Candidate
+    node: str
+    finished_at: datetime
+    report: BenchReport | None = None
+    failure: Failure | None = None
+    job_uid: str = ""
+
+    def as_run(self) -> RunResult:
+        """For the rules about what a benchmark is worth."""
+        return RunResult(self.job, self.run_id, self.candidate, self.node, self.finished_at, self.report, self.failure, self.job_uid)
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileResult:
     """One finished profile: a report (its own ``failure`` included), or why there is none."""
 
@@ -505,6 +524,10 @@ class AdaptationSnapshot:
     runs: tuple[RunResult, ...]
     """Benchmarks of this run, oldest first."""
     limits: MeasuringLimits
+    checks: tuple[CheckResult, ...] = ()
+    """Checks of what this run decided, oldest first."""
+    others: tuple[AdaptationFacts, ...] = ()
+    """Every other adaptation of the cluster: who else measures, rolls out or has failed just now."""
     earlier: tuple[RunResult, ...] = ()
     """Benchmarks of the same model file in other runs, oldest first."""
     unread: Mapping[str, str] = field(default_factory=dict)

@@ -25,7 +25,7 @@ POLICIES: Final = frozenset({"suspend", "update_policy", "deletion_policy", "dri
 PARTS_OF_THEIR_OWN: Final = frozenset({"target_ref", "model", "pool_selector"})
 """``targetRef`` and ``poolSelector`` count by what they lead to."""
 
-NOT_OF_THE_CARD: Final = frozenset({"driver_version_labels", "firmware_version_labels", "driver_upgrade_labels"})
+NOT_OF_THE_CARD: Final = frozenset({"driver_version_labels", "firmware_version_labels", "driver_upgrade_labels", "shareable"})
 """Fields of a family that say how it is watched, not what it is."""
 
 Inputs = Mapping[str, str]

@@ -32,12 +32,20 @@ BENCH_SETUP_SECONDS = 60.0
 """Allowance inside a benchmark Job for making the variant, loading twice, the accuracy check and the micro probe."""
 
 
+BESIDE_SERVER: Mapping[str, int] = {"cpu": 10}
+"""Millicores: what it measures with is reserved by the server already, and a second time there may be none left."""
+CHECK_ROUNDS = 5
+"""Of a check: 15 s of windows where a benchmark has 21 s. It compares a thing with itself, and the first check was as short."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A node on which one measuring Job may start now."""
 
     option: FamilyOption
     node: NodeFacts
+    beside_server: bool = False
+    """The Job takes no card of its own: it reaches the one that a serving pod holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +57,24 @@ class Assignment:
     request: ProfileRequest | BenchRequest
     deadline_seconds: float
     candidate: Candidate | None = None
+    is_check: bool = False
+    """Of what runs, instead of what might run."""
 
     @property
     def purpose(self) -> Purpose:
         """The Job's purpose label."""
-        return self.request.kind
+        return "check" if self.is_check else self.request.kind
 
 
 def closed_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
     """Nodes of the family where nothing can be measured now: card held, another measuring Job there, under pressure, or not at all."""
+    return occupied_nodes(snapshot, option) | disturbed_nodes(snapshot, option)
+
+
+def disturbed_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
+    """The same, whoever holds the cards."""
     pressed = {node.name for node in option.nodes if any(node.conditions.get(kind) == "True" for kind in PRESSURES)}
-    return occupied_nodes(snapshot, option) | frozenset(measured_nodes(snapshot.jobs)) | option.unmeasurable.keys() | pressed
+    return frozenset(measured_nodes(snapshot.jobs)) | option.unmeasurable.keys() | pressed
 
 
 def pool_allows(snapshot: AdaptationSnapshot, pool_name: str) -> bool:
@@ -132,6 +147,14 @@ def bench_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candi
     return Assignment(run_id, (run_id, candidate.key, str(attempt)), request, deadline, candidate)
 
 
+def check_assignment(snapshot: AdaptationSnapshot, run_id: str, candidate: Candidate, inputs: tuple[str, ...]) -> Assignment:
+    """The present configuration once more, as short as it can be; whatever file is there now, because that is one of the questions."""
+    bench = bench_assignment(snapshot, run_id, candidate, attempt=0)
+    model = _source(snapshot.adaptation.spec.model.uri)
+    request = BenchRequest.model_validate(bench.request.model_dump() | {"model": model.model_dump(), "rounds": CHECK_ROUNDS})
+    return Assignment(run_id, inputs, request, bench.deadline_seconds, candidate, is_check=True)
+
+
 def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, assignment: Assignment) -> CreateJob:
     """The Job in the adaptation's namespace. A benchmark has the target container's own resources, else its figures mean nothing."""
     adaptation = snapshot.adaptation
@@ -142,12 +165,12 @@ def build_measuring_job(snapshot: AdaptationSnapshot, scene: Scene, site: Site, 
         request=assignment.request,
         owner={"apiVersion": "metainfer.dev/v1alpha1", "kind": "ModelAdaptation", "name": adaptation.name, "uid": adaptation.uid},
         node=site.node.name,
-        resource=site.option.family.resource,
+        resource="" if site.beside_server else site.option.family.resource,
         deadline_seconds=round(assignment.deadline_seconds),
         labels=_labels(adaptation, site, assignment),
         annotations=_annotations(adaptation, site, assignment),
         volume=_volume(adaptation.spec.model.uri),
-        requests=_plain(scene.container.requests),
+        requests=_plain(scene.container.requests) | (BESIDE_SERVER if site.beside_server else {}),
         limits=_plain(scene.container.limits),
         tolerations=(*scene.target.template.tolerations, *tolerations_for(site.node)),
         runtime_class=scene.target.template.runtime_class,
@@ -175,7 +198,7 @@ def _annotations(adaptation: AdaptationFacts, site: Site, assignment: Assignment
     return annotations if candidate is None else annotations | {CANDIDATE_ANNOTATION: candidate_json(candidate)}
 
 
-def _plain(quantities: Mapping[str, int]) -> Mapping[str, int]:
+def _plain(quantities: Mapping[str, int]) -> dict[str, int]:
     """cpu, memory and ephemeral storage; the card is added by its own field."""
     return {name: value for name, value in quantities.items() if "/" not in name}
 

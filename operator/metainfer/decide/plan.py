@@ -17,7 +17,7 @@ from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitS
 from metainfer.decide.facts import NodeTerm, Quantities, Toleration
 from metainfer_probe.contract import Request
 
-Purpose = Literal["probe", "profile", "bench"]
+Purpose = Literal["probe", "profile", "bench", "check"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CreateJob:
     node: str | None
     """Pinned by matchFields metadata.name; None = any node that ``terms`` and ``resource`` allow."""
     resource: str
-    """The card's extended resource; one piece is requested."""
+    """The card's extended resource; one piece is requested. Empty = the pod reaches a card without asking, beside whoever holds it."""
     deadline_seconds: int
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -172,3 +172,5 @@ class AdaptationPlan:
     status: ModelAdaptationStatus
     actions: tuple[Action, ...] = ()
     requeue_after_seconds: float | None = None
+    takes_turn: bool = False
+    """The status claims a turn that is counted over all adaptations: no two passes may do that at the same time."""

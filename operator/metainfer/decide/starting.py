@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Final
 
 from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.checks import CheckStatus
 from metainfer.api.v1alpha1.model_adaptation import RunStatus
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import Inputs, list_inputs, read_inputs, start_run
+from metainfer.decide.keeping.damping import AUTOMATIC
 from metainfer.decide.names import ADAPTATION_UID_LABEL, RUN_LABEL
 from metainfer.decide.plan import AdaptationPlan, DeleteJob
 from metainfer.decide.profiling import may_inherit, profile_key
@@ -54,7 +56,9 @@ def _go_on(draft: Draft, inputs: Inputs) -> None:
 
 def _start(draft: Draft, scene: Scene, trigger: Trigger, inputs: Inputs) -> None:
     former, key = draft.status.run, profile_key(draft.snapshot, scene)
-    run = start_run(draft.snapshot, inputs, str(trigger), draft.now)
+    run, check = start_run(draft.snapshot, inputs, str(trigger), draft.now), draft.status.check
+    if check is not None and check.due == run.trigger:
+        run = run.model_copy(update={"avoid": check.avoid})
     same = former is not None and trigger.reason in ("TriedAgain", "ModelChanged") and decided_candidate(draft) is None
     run = run.model_copy(update={"profile_key": key, "attempt": former.attempt + 1 if former is not None and same else 0})
     if former is not None and trigger.reason != "ModelChanged" and may_inherit(draft, former, key):
@@ -62,10 +66,19 @@ def _start(draft: Draft, scene: Scene, trigger: Trigger, inputs: Inputs) -> None
     # What was measured for the former inputs says nothing about these.
     kept = draft.snapshot.profile if run.profile_run else None
     draft.forget_runs(profile=kept)
+    draft.put(check=_kept_check(draft, trigger))
     draft.put(run=run, next_run=None, recommendation=None, baseline=None, candidates=(), candidate_count=0, rejections=())
     note_standing(draft)  # what is on the Deployment is an earlier decision from here on
     draft.announce("Normal", "AdaptationStarted", str(trigger))
     _end_former_jobs(draft)
+
+
+def _kept_check(draft: Draft, trigger: Trigger) -> CheckStatus | None:
+    """What is remembered of suspicions: nothing once somebody has changed what is asked; else what came of them, and not what is under way."""
+    check = draft.status.check
+    if check is None or trigger.reason not in AUTOMATIC:
+        return None
+    return check.model_copy(update={"suspicion": None, "claim": None, "due": "", "avoid": ""})
 
 
 def _source_run(draft: Draft, former: RunStatus) -> str:

@@ -13,12 +13,15 @@ from typing import Final
 
 from metainfer.api.durations import parse_duration_us
 from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.checks import CheckStatus
+from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.api.v1alpha1.model_adaptation import PendingRunStatus, RunStatus
 from metainfer.decide.conditions import find_condition, format_time, parse_time
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import Inputs, find_changed, inputs_hash
 from metainfer.decide.names import short_hash
+from metainfer.decide.portraits import DEGRADED_LABEL_VALUE
 from metainfer.decide.readback import is_rolled_out
 from metainfer.decide.scene import Scene
 
@@ -32,6 +35,9 @@ RESTART_SECONDS: Final = 3600.0
 """After its budget, a run without a decision is tried again: the world may have changed. Doubled each time, up to 16 hours."""
 RESTART_SPREAD: Final = 0.2
 MOST_DOUBLINGS: Final = 4
+
+LABEL_SECONDS: Final = 60.0
+"""For the pool's pass to mark a node, which a verdict wakes."""
 
 _BY_USER = ("spec", "model", "target")
 """Parts of the adaptation itself: who changes them waits for the answer."""
@@ -88,7 +94,7 @@ def _find_change(draft: Draft, inputs: Inputs) -> Trigger | None:
     if not changed:
         return None
     found = [CHANGES[name] for name in CHANGES if name in changed]
-    calm = 0.0 if any(name in _BY_USER for name in changed) else _spread(draft, SETTLE_SECONDS, SETTLE_SPREAD, "settle")
+    calm = 0.0 if any(name in _BY_USER for name in changed) else spread(draft, SETTLE_SECONDS, SETTLE_SPREAD, "settle")
     return Trigger(found[0][0], "; ".join(dict.fromkeys(words for _, words in found)), calm)
 
 
@@ -107,6 +113,25 @@ def _find_other_model(draft: Draft, _inputs: Inputs) -> Trigger | None:
     return None
 
 
+def _find_due(draft: Draft, _inputs: Inputs) -> Trigger | None:
+    """What was found wrong with the decision (``keeping``), and was claimed in the status."""
+    check = draft.status.check
+    if check is None or not check.due or _waits_for_label(draft, check):
+        return None
+    reason, _, message = check.due.partition(": ")
+    return Trigger(reason, message)
+
+
+def _waits_for_label(draft: Draft, check: CheckStatus) -> bool:
+    """Pods are to leave a card that was found slow: first its node is marked, or the scheduler would send them back."""
+    verdict = check.verdict
+    if not check.avoid or verdict is None or (verdict.verdict, verdict.node) != ("Card", check.avoid):
+        return False
+    node = next((item for item in draft.snapshot.nodes if item.name == check.avoid), None)
+    marked = node is None or node.labels.get(HEALTH_LABEL) == DEGRADED_LABEL_VALUE
+    return not marked and (draft.now - parse_time(verdict.judged_at)).total_seconds() < LABEL_SECONDS
+
+
 def _find_undecided(draft: Draft, _inputs: Inputs) -> Trigger | None:
     """The run ended without a decision long ago. A model that cannot be profiled is not tried again before something changes."""
     run, profile = draft.status.run, draft.snapshot.profile
@@ -123,19 +148,19 @@ def _find_undecided(draft: Draft, _inputs: Inputs) -> Trigger | None:
 
 def restart_seconds(draft: Draft, run: RunStatus) -> float:
     """Pause after a run without a decision, the same for the same adaptation and attempt."""
-    return _spread(draft, _doubled(RESTART_SECONDS, run.attempt), RESTART_SPREAD, str(run.attempt))
+    return spread(draft, _doubled(RESTART_SECONDS, run.attempt), RESTART_SPREAD, str(run.attempt))
 
 
 def _doubled(seconds: float, attempt: int) -> float:
     return float(seconds * 2 ** min(attempt, MOST_DOUBLINGS))
 
 
-def _spread(draft: Draft, seconds: float, share: float, salt: str) -> float:
+def spread(draft: Draft, seconds: float, share: float, salt: str) -> float:
     """Up to ``share`` more, by the adaptation's UID: no chance is involved, so a restart of the operator finds the same."""
     return seconds * (1.0 + share * int(short_hash(draft.snapshot.adaptation.uid, salt, length=8), 16) / 0xFFFFFFFF)
 
 
-CHAIN: Final[tuple[Check, ...]] = (_find_first, _find_change, _find_other_model, _find_undecided)
+CHAIN: Final[tuple[Check, ...]] = (_find_first, _find_change, _find_other_model, _find_due, _find_undecided)
 
 
 def seconds_to_calm(draft: Draft, scene: Scene, trigger: Trigger, inputs: Inputs) -> float:

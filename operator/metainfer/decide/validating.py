@@ -107,7 +107,7 @@ def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> A
     draft.find(reasons.VALIDATED, "False", "Validating", words)
     draft.step("Validating", words)
     earlier = [item for item in draft.snapshot.runs if item.candidate == candidate]
-    name = pick_node(option, closed_nodes(draft.snapshot, option), tuple(item.node for item in earlier))
+    name = pick_node(option, closed_nodes(draft.snapshot, option), (*(item.node for item in earlier), run.avoid))
     node = next((item for item in option.nodes if item.name == name), None)
     if node is None or not pool_allows(draft.snapshot, candidate.pool):
         return draft.wait("Validating", f"{words}: waiting for a turn on a card of family {candidate.family}", seconds=TURN_SECONDS)

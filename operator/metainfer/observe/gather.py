@@ -6,41 +6,36 @@ snapshot; everything else that fails, fails the pass. Judges nothing, writes not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from metainfer.decide.facts import (
     AdaptationFacts,
     AdaptationSnapshot,
+    CheckResult,
     JobFacts,
     MeasuringLimits,
     NodeFacts,
-    NodeTerm,
     PodFacts,
-    PodTemplateFacts,
     PoolFacts,
     PoolSnapshot,
     ProbeResult,
     ProfileResult,
     RunResult,
-    RuntimeClassFacts,
     TargetFacts,
 )  # fmt: skip
 from metainfer.decide.families import assign_nodes
 from metainfer.decide.latency.served import ServedFacts
-from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL, claim_of
-from metainfer.kube.errors import Forbidden, NotFound
-from metainfer.kube.kinds import CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, RUNTIME_CLASS, Kind
+from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL
 from metainfer.observe.leftovers import LeftoverGatherer, LeftoverReader
-from metainfer.observe.pods import project_terms
-from metainfer.observe.projections import ProjectionError, project_runtime_class, project_target
 from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, find_lost_nodes, look_again, read_result
+from metainfer.observe.surroundings import Surroundings, read_target
 from metainfer.observe.told import tell
 from metainfer.observe.view import ClusterView
 
-ResultT = TypeVar("ResultT", ProfileResult, RunResult)
+ResultT = TypeVar("ResultT", ProfileResult, RunResult, CheckResult)
 Clock = Callable[[], datetime]
 
 
@@ -83,6 +78,10 @@ class ResultStore(Protocol):
         """The benchmarks of a run, oldest first."""
         ...
 
+    async def find_checks(self, adaptation_uid: str, run_id: str) -> tuple[CheckResult, ...]:
+        """The checks of what a run decided, oldest first."""
+        ...
+
 
 class LooksAtLatency(Protocol):
     """``served.ServedReader``."""
@@ -105,7 +104,7 @@ class GatheredAdaptation:
     """An adaptation's snapshot, and what must be recorded before it is decided on (also of earlier runs)."""
 
     snapshot: AdaptationSnapshot
-    fresh: tuple[ProfileResult | RunResult, ...]
+    fresh: tuple[ProfileResult | RunResult | CheckResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +113,6 @@ class _Ended:
 
     known: frozenset[str]
     fresh: tuple[AnyResult, ...]
-
-
-@dataclass(slots=True)
-class _Surroundings:
-    """Objects around a target, as they are being read. ``unread``: what Forbidden kept from us."""
-
-    unread: dict[str, str] = field(default_factory=dict)
-    config_maps: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
-    claim_terms: dict[str, tuple[NodeTerm, ...] | None] = field(default_factory=dict)
-    absent_claims: set[str] = field(default_factory=set)
-    runtime_class: RuntimeClassFacts | None = None
 
 
 class Gatherer(LeftoverGatherer):
@@ -171,18 +159,20 @@ class Gatherer(LeftoverGatherer):
         adaptation = self._view.adaptation(namespace, name)
         if adaptation is None:
             return None
-        around = _Surroundings()
-        target = await self._read_target(adaptation, around)
+        around = Surroundings()
+        target = await read_target(adaptation, around, self._reader)
         pods = _pods_of(self._view, target) if target is not None else ()
         nodes, jobs = self._view.nodes(), self._view.jobs()
         mine = [job for job in jobs if job.labels.get(ADAPTATION_UID_LABEL) == adaptation.uid and job.namespace == namespace]
         jobs, own = await tell(jobs, mine, self._reader, self._clock())
         ended = await self._read_ended(own, nodes)
         profile, runs = await self._find_results(adaptation, ended)
+        everybody = self._view.adaptations()
         decided = adaptation.status.recommendation
         snapshot = AdaptationSnapshot(
             adaptation=adaptation,
-            peers=tuple(item for item in self._view.adaptations(namespace) if item.uid != adaptation.uid),
+            peers=tuple(item for item in everybody if item.namespace == namespace and item.uid != adaptation.uid),
+            others=tuple(item for item in everybody if item.uid != adaptation.uid),
             target=target,
             target_pods=pods,
             config_maps=around.config_maps,
@@ -195,6 +185,7 @@ class Gatherer(LeftoverGatherer):
             jobs=jobs,
             profile=profile,
             runs=runs,
+            checks=await self._find_checks(adaptation, ended),
             limits=self._limits,
             unread=around.unread,
             absent_claims=frozenset(around.absent_claims),
@@ -230,58 +221,19 @@ class Gatherer(LeftoverGatherer):
         runs = [*stored_runs, *(item for item in ended.fresh if isinstance(item, RunResult) and item.run_id == run.id)]
         return (_oldest_first(profiles) or (None,))[-1], _oldest_first(runs)
 
-    async def _read_target(self, adaptation: AdaptationFacts, around: _Surroundings) -> TargetFacts | None:
-        reference, namespace = adaptation.spec.target_ref, adaptation.namespace
-        raw = await self._read(DEPLOYMENT, reference.name, namespace, around)
-        if raw is None:
-            return None
-        try:
-            target = project_target(raw)
-        except ProjectionError as error:
-            around.unread[_label(DEPLOYMENT, reference.name)] = error.message
-            return None
-        for name in _named_config_maps(target.template, reference.container):
-            found = await self._read(CONFIG_MAP, name, namespace, around)
-            if found is not None or _label(CONFIG_MAP, name) not in around.unread:
-                around.config_maps[name] = (found.get("data") or {}) if found is not None else None
-        model = claim_of(adaptation.spec.model.uri)
-        for claim in dict.fromkeys((*target.template.claims, *([model] if model is not None else []))):
-            around.claim_terms[claim] = await self._read_claim_terms(claim, namespace, around)
-        if target.template.runtime_class:
-            found = await self._read(RUNTIME_CLASS, target.template.runtime_class, None, around)
-            around.runtime_class = project_runtime_class(found) if found is not None else None
-        return target
-
-    async def _read_claim_terms(self, claim: str, namespace: str, around: _Surroundings) -> tuple[NodeTerm, ...] | None:
-        """Where the claim's volume can be mounted; None = anywhere, or not known (not bound yet, or not readable)."""
-        found = await self._read(PERSISTENT_VOLUME_CLAIM, claim, namespace, around)
-        if found is None and _label(PERSISTENT_VOLUME_CLAIM, claim) not in around.unread:
-            around.absent_claims.add(claim)
-        volume = ((found or {}).get("spec") or {}).get("volumeName")
-        if not volume:
-            return None
-        bound = await self._read(PERSISTENT_VOLUME, volume, None, around)
-        required = (((bound or {}).get("spec") or {}).get("nodeAffinity") or {}).get("required")
-        return project_terms(required) if required else None
-
-    async def _read(self, kind: Kind, name: str, namespace: str | None, around: _Surroundings) -> dict[str, Any] | None:
-        try:
-            return await self._reader.get(kind, name, namespace)
-        except NotFound:
-            return None
-        except Forbidden as error:
-            around.unread[_label(kind, name)] = error.message
-            return None
+    async def _find_checks(self, adaptation: AdaptationFacts, ended: _Ended) -> tuple[CheckResult, ...]:
+        """Asked for only where a check was ever claimed."""
+        run = adaptation.status.run
+        if run is None or adaptation.status.check is None:
+            return ()
+        fresh = (item for item in ended.fresh if isinstance(item, CheckResult) and item.run_id == run.id)
+        return _oldest_first((*await self._store.find_checks(adaptation.uid, run.id), *fresh))
 
 
 def _pods_of(view: ClusterView, target: TargetFacts) -> tuple[PodFacts, ...]:
     """The target's pods: by its labels, and of its ReplicaSets only, because another Deployment's pods may carry the same labels."""
     found = view.pods_matching(target.namespace, target.match_labels or target.template.labels)
     return tuple(pod for pod in found if pod.owner.startswith(f"ReplicaSet/{target.name}-"))
-
-
-def _label(kind: Kind, name: str) -> str:
-    return f"{kind.kind} {name}"
 
 
 def _oldest_first(results: Sequence[ResultT]) -> tuple[ResultT, ...]:
@@ -303,14 +255,3 @@ def _jobs_of_pool(pool: PoolFacts, pools: Sequence[PoolFacts], nodes: Sequence[N
         for job in jobs
         if job.annotations.get(POOL_ANNOTATION) == pool.name or job.annotations.get(NODE_ANNOTATION) in members or any(pod.node in members for pod in job.pods)
     )
-
-
-def _named_config_maps(template: PodTemplateFacts, container: str | None) -> tuple[str, ...]:
-    """ConfigMaps from which the target's container (all of them where none is named) takes environment variables."""
-    named: list[str] = []
-    for item in template.containers:
-        if container is not None and item.name != container:
-            continue
-        named += [source.name for source in item.env_from if source.kind == "ConfigMap"]
-        named += [entry.source.removeprefix("configMap ").partition("/")[0] for entry in item.env if entry.source and entry.source.startswith("configMap ")]
-    return tuple(dict.fromkeys(named))

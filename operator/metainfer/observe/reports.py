@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from metainfer.api.v1alpha1.common import GROUP
-from metainfer.decide.facts import Candidate, ContainerState, JobFacts, NodeFacts, PodFacts, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import Candidate, CheckResult, ContainerState, JobFacts, NodeFacts, PodFacts, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.names import CANDIDATE_ANNOTATION, NODE_ANNOTATION, PURPOSE_LABEL, RESOURCES_ANNOTATION, RUN_LABEL
 from metainfer.decide.waiting import PATIENCE_SECONDS, find_waiting
 from metainfer.kube.errors import ApiError
@@ -39,8 +39,8 @@ from metainfer_probe.contract import (
     decode_summary,
 )  # fmt: skip
 
-AnyResult = ProbeResult | ProfileResult | RunResult
-REPORT_KINDS = {"probe": "node", "profile": "profile", "bench": "bench"}
+AnyResult = ProbeResult | ProfileResult | RunResult | CheckResult
+REPORT_KINDS = {"probe": "node", "profile": "profile", "bench": "bench", "check": "bench"}
 LOG_LIMIT_BYTES = DETAIL_LIMIT_BYTES + 4 * SUMMARY_LIMIT_BYTES
 """Detail and, uncompressed by defaults, the rest of the report. A longer line is cut, and then counts as lost."""
 
@@ -252,10 +252,11 @@ def _build_result(job: JobFacts, finished_at: datetime, report: Report | None, f
         profile = report if isinstance(report, ProfileReport) else None
         return ProfileResult(job.name, finished_at, profile, failure, node=node, run_id=run_id, job_uid=job.uid)
     candidate = read_candidate(job)
-    if purpose != "bench" or candidate is None:
+    if purpose not in ("bench", "check") or candidate is None:
         return None
     bench = report if isinstance(report, BenchReport) else None
-    return RunResult(job.name, run_id, candidate, node, finished_at, bench, failure, job_uid=job.uid)
+    kind = CheckResult if purpose == "check" else RunResult
+    return kind(job.name, run_id, candidate, node, finished_at, bench, failure, job_uid=job.uid)
 
 
 def read_candidate(job: JobFacts) -> Candidate | None:

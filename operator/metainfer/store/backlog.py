@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from sqlalchemy import Table
 
-from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.store.rows import AnyResult, Row
 from metainfer.store.tables import decisions
 
@@ -24,7 +24,7 @@ BYTES = 48 << 20
 RESULTS_SHARE = 7 / 8
 REMEMBERED_RESULTS = 2048
 """About 10 KiB each: the results of some 250 runs, more than are ever under way at once."""
-ResultT = TypeVar("ResultT", ProbeResult, ProfileResult, RunResult)
+ResultT = TypeVar("ResultT", ProbeResult, ProfileResult, RunResult, CheckResult)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,11 @@ class Recollection:
         last = {item.job: item for item in mine}
         return _oldest_first(last.values())
 
-    def _of(self, adaptation_uid: str, run_id: str) -> Iterator[ProfileResult | RunResult]:
+    def find_checks(self, adaptation_uid: str, run_id: str) -> tuple[CheckResult, ...]:
+        """As the store's."""
+        return _oldest_first(item for item in self._of(adaptation_uid, run_id) if isinstance(item, CheckResult))
+
+    def _of(self, adaptation_uid: str, run_id: str) -> Iterator[ProfileResult | RunResult | CheckResult]:
         for owner, item in self._results.values():
             if owner == adaptation_uid and not isinstance(item, ProbeResult) and item.run_id == run_id:
                 yield item

@@ -16,16 +16,16 @@ from datetime import datetime
 from typing import TypeVar
 
 from metainfer import metrics
-from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
 from metainfer.decide.plan import RecordDecision
 from metainfer.store.backlog import Backlog, Entry, Recollection
 from metainfer.store.engine import build_engine
 from metainfer.store.errors import StoreUnavailable, StoreVersionError
 from metainfer.store.retention import Compacted, Retention
-from metainfer.store.rows import RunSample, decision_row, probe_row, profile_row, run_row
+from metainfer.store.rows import AnyResult, RunSample, decision_row, probe_row, profile_row, run_row
 from metainfer.store.samples import SampleStore, open_store
-from metainfer.store.tables import decisions, probes, profiles, runs
+from metainfer.store.tables import checks, decisions, probes, profiles, runs
 
 ANSWER_SECONDS = 20.0
 """Longer than the deadlines inside (10 s for a lock, 15 s for a statement), which say more about what is wrong."""
@@ -81,6 +81,10 @@ class PatientStore:
         """See ``SampleStore``; True also when it has to wait in memory."""
         return await self._record(Entry(runs, run_row(adaptation_uid, result)), adaptation_uid, result)
 
+    async def record_check(self, adaptation_uid: str, result: CheckResult) -> bool:
+        """See ``SampleStore``; True also when it has to wait in memory."""
+        return await self._record(Entry(checks, run_row(adaptation_uid, result)), adaptation_uid, result)
+
     async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """See ``SampleStore``; True also when it has to wait in memory."""
         entry = Entry(decisions, decision_row(adaptation_uid, decision))
@@ -123,6 +127,14 @@ class PatientStore:
         if self.problem:
             return self._recent.find_runs(adaptation_uid, run_id)
         found = await self.ask(lambda store: store.find_runs(adaptation_uid, run_id))
+        self._recent.keep(adaptation_uid, found)
+        return found
+
+    async def find_checks(self, adaptation_uid: str, run_id: str) -> tuple[CheckResult, ...]:
+        """The checks of what a run decided, oldest first."""
+        if self.problem:
+            return self._recent.find_checks(adaptation_uid, run_id)
+        found = await self.ask(lambda store: store.find_checks(adaptation_uid, run_id))
         self._recent.keep(adaptation_uid, found)
         return found
 
@@ -185,7 +197,7 @@ class PatientStore:
             await store.close()
         self._opener.shutdown(wait=False)
 
-    async def _record(self, entry: Entry, owner: str, result: ProbeResult | ProfileResult | RunResult) -> bool:
+    async def _record(self, entry: Entry, owner: str, result: AnyResult) -> bool:
         kept = await self._keep(entry)
         if not self.problem or entry.key in self._backlog:
             self._recent.keep(owner, (result,))

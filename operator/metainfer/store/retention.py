@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, delete, func, or_, select, tuple_, update
 
 from metainfer.store.engine import WRITES, transaction
-from metainfer.store.tables import RESULT_TABLES, decisions, probes, profiles, runs
+from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs
 
 UNTOUCHED = timedelta(days=1)
 """A run lasts minutes and its Jobs are kept for an hour."""
@@ -29,6 +29,7 @@ _GROUPS: dict[str, tuple[ColumnElement[Any], ...]] = {
     probes.name: (probes.c.pool, probes.c.node),
     profiles.name: (profiles.c.digest,),
     runs.name: (runs.c.digest, runs.c.pool, runs.c.family),
+    checks.name: (checks.c.adaptation_uid,),
 }
 """Of what the samples are counted."""
 
@@ -37,7 +38,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept. ``samples``: benchmarks per model and family, profiles per model, probes per node; ``decisions``: per adaptation."""
+    """What is kept. ``samples``: benchmarks per model and family, profiles per model, probes per node, checks and windows per adaptation.
+
+    ``decisions``: per adaptation.
+    """
 
     samples: int
     decisions: int

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from sqlalchemy import RowMapping
 
-from metainfer.decide.facts import Candidate, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import Candidate, CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.names import canonical_json
 from metainfer.decide.plan import RecordDecision
 from metainfer_probe.contract import BenchReport, Failure, NodeReport, ProfileReport, ServingConfig
 
 Row = dict[str, Any]
-AnyResult = ProbeResult | ProfileResult | RunResult
+AnyResult = ProbeResult | ProfileResult | RunResult | CheckResult
 ReportT = TypeVar("ReportT", NodeReport, ProfileReport, BenchReport)
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ def profile_row(adaptation_uid: str, result: ProfileResult) -> Row:
     }
 
 
-def run_row(adaptation_uid: str, result: RunResult) -> Row:
-    """One row of ``runs``."""
+def run_row(adaptation_uid: str, result: RunResult | CheckResult) -> Row:
+    """One row of ``runs``, or of ``checks``."""
     report, candidate = result.report, result.candidate
     measured = report.candidate if report else None
     return _result_row(result) | candidate.config.model_dump() | {
@@ -166,6 +166,12 @@ def read_run(row: RowMapping) -> RunResult:
         failure=failure,
         job_uid=row["job_uid"],
     )
+
+
+def read_check(row: RowMapping) -> CheckResult:
+    """A row of ``checks``, without detail."""
+    run = read_run(row)
+    return CheckResult(run.job, run.run_id, run.candidate, run.node, run.finished_at, run.report, run.failure, run.job_uid)
 
 
 def read_decision(row: RowMapping) -> DecisionRecord:

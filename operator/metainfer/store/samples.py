@@ -17,7 +17,7 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
 from metainfer.decide.plan import RecordDecision
 from metainfer.store.backlog import Entry
@@ -32,6 +32,7 @@ from metainfer.store.rows import (
     probe_row,
     profile_row,
     read_all,
+    read_check,
     read_decision,
     read_probe,
     read_profile,
@@ -39,7 +40,7 @@ from metainfer.store.rows import (
     run_row,
 )  # fmt: skip
 from metainfer.store.schema import ensure_schema
-from metainfer.store.tables import RESULT_TABLES, decisions, probes, profiles, runs
+from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs
 
 READ_THREADS = 4
 CLOSE_SECONDS = 2.0
@@ -85,6 +86,10 @@ class SampleStore:
     async def record_run(self, adaptation_uid: str, result: RunResult) -> bool:
         """Keep a benchmark; False = it was there already."""
         return await self.write(Entry(runs, run_row(adaptation_uid, result)))
+
+    async def record_check(self, adaptation_uid: str, result: CheckResult) -> bool:
+        """Keep a check of what runs; False = it was there already."""
+        return await self.write(Entry(checks, run_row(adaptation_uid, result)))
 
     async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """Keep a decision with everything it was based on; False = it was there already."""
@@ -142,6 +147,11 @@ class SampleStore:
             last.pop(row["job"], None)
             last[row["job"]] = row
         return read_all(last.values(), read_run)
+
+    async def find_checks(self, adaptation_uid: str, run_id: str) -> tuple[CheckResult, ...]:
+        """The checks of what a run decided, oldest first."""
+        mine = (checks.c.adaptation_uid == adaptation_uid) & (checks.c.run_id == run_id)
+        return read_all(await self._select(checks, mine, order=checks.c.finished_at.asc()), read_check)
 
     async def find_decisions(self, adaptation_uid: str, limit: int = 10) -> tuple[DecisionRecord, ...]:
         """The last decisions for an adaptation, newest first."""

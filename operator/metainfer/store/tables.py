@@ -78,33 +78,50 @@ profiles = Table(
     Index("profiles_of_run", "adaptation_uid", "run_id"),
 )
 
+
+def _bench_columns() -> tuple[Column[Any], ...]:
+    """What every measurement of a configuration has."""
+    return (
+        Column("adaptation_uid", String(64), nullable=False),
+        Column("run_id", String(32), nullable=False),
+        Column("digest", String(64), nullable=False, default="", index=True),
+        Column("node", String(253), nullable=False),
+        Column("pool", String(253), nullable=False),
+        Column("family", String(63), nullable=False),
+        Column("execution_provider", String(64), nullable=False),
+        Column("precision", String(16), nullable=False),
+        Column("batch_size", Integer, nullable=False),
+        Column("concurrency", Integer, nullable=False),
+        Column("dynamic_batching", Boolean, nullable=False),
+        Column("max_batch_delay_us", Integer, nullable=False),
+        Column("load_clients", Integer),
+        Column("p50_us", Float),
+        Column("p99_us", Float),
+        Column("throughput_per_second", Float),
+        Column("latency_ratio_permille", Integer),
+        Column("difference_ppm", BigInteger),
+        Column("micro_gflops", Float),
+        Column("partial", Boolean),
+    )
+
+
 runs = Table(
     "runs",
     metadata,
     *_result_columns(),
-    Column("adaptation_uid", String(64), nullable=False),
-    Column("run_id", String(32), nullable=False),
-    Column("digest", String(64), nullable=False, default="", index=True),
-    Column("node", String(253), nullable=False),
-    Column("pool", String(253), nullable=False),
-    Column("family", String(63), nullable=False),
-    Column("execution_provider", String(64), nullable=False),
-    Column("precision", String(16), nullable=False),
-    Column("batch_size", Integer, nullable=False),
-    Column("concurrency", Integer, nullable=False),
-    Column("dynamic_batching", Boolean, nullable=False),
-    Column("max_batch_delay_us", Integer, nullable=False),
-    Column("load_clients", Integer),
-    Column("p50_us", Float),
-    Column("p99_us", Float),
-    Column("throughput_per_second", Float),
-    Column("latency_ratio_permille", Integer),
-    Column("difference_ppm", BigInteger),
-    Column("micro_gflops", Float),
-    Column("partial", Boolean),
+    *_bench_columns(),
     Index("runs_of_run", "adaptation_uid", "run_id"),
     Index("runs_of_family", "pool", "family"),
 )
+
+checks = Table(
+    "checks",
+    metadata,
+    *_result_columns(),
+    *_bench_columns(),
+    Index("checks_of_run", "adaptation_uid", "run_id"),
+)
+"""Of what runs, in the place where it runs: perhaps beside a busy server, so never material for a predictor."""
 
 decisions = Table(
     "decisions",
@@ -130,4 +147,4 @@ models = Table(
     Column("document", Text, nullable=False),
 )
 
-RESULT_TABLES = (probes, profiles, runs)
+RESULT_TABLES = (probes, profiles, runs, checks)

@@ -123,6 +123,11 @@ def test_a_benchmark_has_the_targets_own_resources_and_one_card() -> None:
     }
 
 
+def test_a_job_beside_the_server_asks_for_no_card() -> None:
+    """Where pods reach a card without asking, the one that holds it keeps it."""
+    assert CARD not in str(container(make_bench_job(resource=""))["resources"])
+
+
 def test_tolerations_and_runtime_class_are_the_actions() -> None:
     """Empty parts of a toleration are left out, as the API server would."""
     tolerations = (Toleration("gpu", "Exists", "", "NoSchedule"), Toleration("team", "Equal", "ml"))

@@ -16,7 +16,7 @@ SOURCES = sorted([*(ROOT / "operator" / "metainfer").rglob("*.py"), *(ROOT / "pr
 REASON = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)*")
 GIVERS = {
     *("Exclusion", "Failure", "Fault", "Finding", "NoMembership", "Obstacle", "ProbeError", "ReportError", "RejectionStatus"),
-    *("TargetProblem", "ChoiceRefused", "Trigger", "Waiting", "Suspicion"),
+    *("TargetProblem", "ChoiceRefused", "Trigger", "Waiting", "Suspicion", "Gate", "Verdict"),
     *("LatencyFinding", "LatencyProblem", "MetricsRefused", "MetricsUnavailable"),
     *("find", "stall", "wait", "announce", "EmitEvent", "Judgement", "Failing", "done", "_failed", "_failure", "_recommend_only"),
 }

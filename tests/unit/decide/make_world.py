@@ -33,7 +33,7 @@ from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.facts import AdaptationSnapshot, Candidate, EnvEntry, JobFacts, PodFacts, ProfileResult, RunResult, TargetFacts
+from metainfer.decide.facts import AdaptationSnapshot, Candidate, CheckResult, EnvEntry, JobFacts, PodFacts, ProfileResult, RunResult, TargetFacts
 from metainfer.decide.lasting import note_written_again
 from metainfer.decide.names import CANDIDATE_ANNOTATION
 from metainfer.decide.ownership import PREFERRED_AFFINITY, REQUIRED_AFFINITY
@@ -94,6 +94,8 @@ class World:
     profile_failure: Failure | None = None
     bench_failure: Callable[[Candidate, int], Failure | None] = lambda _candidate, _attempt: None
     conflict: tuple[tuple[str, str], ...] = ()
+    checked: Callable[[BenchReport, CreateJob], BenchReport | None] = lambda report, _job: report
+    """What a check of what runs finds, made from what its benchmark would find; None = its Job fails."""
     jobs_started: list[CreateJob] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     applies: int = 0
@@ -174,7 +176,7 @@ class World:
             return
         profile = self.snapshot.profile
         kept = profile if profile is not None and profile.run_id == after.profile_run else None
-        self.snapshot = replace(self.snapshot, profile=kept, runs=())
+        self.snapshot = replace(self.snapshot, profile=kept, runs=(), checks=())
 
     def _run(self, job: CreateJob) -> None:
         assert job.name not in {item.name for item in self.jobs_started}, f"{job.name} was started twice"
@@ -188,12 +190,24 @@ class World:
             self.snapshot = replace(self.snapshot, profile=result)
             return
         assert isinstance(job.request, BenchRequest)
+        if job.purpose == "check":
+            self._check(job, run.id)
+            return
         candidate = Candidate("cards", json.loads(job.annotations[CANDIDATE_ANNOTATION])["family"], job.request.candidate)
         attempt = sum(item.candidate == candidate for item in self.snapshot.runs)
         failure = self.bench_failure(candidate, attempt)
         report = None if failure else make_bench(self.p50_us(candidate), candidate, self.difference_ppm, digest=self.profile.digest)
         done = RunResult(job.name, run.id, candidate, job.node or "", self.now, report, failure, job_uid=f"uid-{job.name}")
         self.snapshot = replace(self.snapshot, runs=(*self.snapshot.runs, done))
+
+    def _check(self, job: CreateJob, run_id: str) -> None:
+        """The present configuration is measured once more."""
+        assert isinstance(job.request, BenchRequest)
+        candidate = Candidate("cards", json.loads(job.annotations[CANDIDATE_ANNOTATION])["family"], job.request.candidate)
+        report = self.checked(make_bench(self.p50_us(candidate), candidate, self.difference_ppm, digest=self.profile.digest), job)
+        failure = Failure(reason="Evicted", message="the node was short of memory", retryable=True) if report is None else None
+        done = CheckResult(job.name, run_id, candidate, job.node or "", self.now, report, failure, job_uid=f"uid-{job.name}")
+        self.snapshot = replace(self.snapshot, checks=(*self.snapshot.checks, done))
 
     def _portrait(self) -> ProfileReport:
         if self.profile_failure is None:

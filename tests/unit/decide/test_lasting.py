@@ -157,6 +157,7 @@ def test_the_same_removal_counts_once_however_often_it_is_looked_at() -> None:
 def test_removals_a_week_apart_are_no_fight() -> None:
     """A chart that drops its affinity once a week is put right each time."""
     world = make_applied()
+    world.change_spec(freshness="8760h")
     for _ in range(5):
         drop_affinity(world)
         world.play()

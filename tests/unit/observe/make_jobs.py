@@ -63,7 +63,7 @@ def make_job(*pods: PodFacts, purpose: str = "bench", **fields: Any) -> JobFacts
     """A Job that was started at noon and runs."""
     labels = {PURPOSE_LABEL: purpose, ADAPTATION_UID_LABEL: "uid-ocr", RUN_LABEL: "run-1"} | fields.pop("labels", {})
     annotations = {NODE_ANNOTATION: "node-1", POOL_ANNOTATION: "lab"} | fields.pop("annotations", {})
-    if purpose == "bench":
+    if purpose in ("bench", "check"):
         annotations = {CANDIDATE_ANNOTATION: candidate_json(CANDIDATE)} | annotations
     known: dict[str, Any] = {"namespace": NAMESPACE, "name": f"mi-{purpose}-1", "uid": f"uid-{purpose}", "created_at": NOON, "started_at": NOON, "active": 1}
     return JobFacts(**(known | {"labels": labels, "annotations": annotations, "pods": pods} | fields))

@@ -17,7 +17,7 @@ from tests.unit.observe.make_jobs import (
     make_state,
 )
 
-from metainfer.decide.facts import ContainerFacts, JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult, Told
+from metainfer.decide.facts import CheckResult, ContainerFacts, JobFacts, PodFacts, ProbeResult, ProfileResult, RunResult, Told
 from metainfer.kube.errors import Forbidden, NotFound
 from metainfer.kube.kinds import EVENT, Kind
 from metainfer.observe.reports import LOG_LIMIT_BYTES, AnyResult, Moment, find_ending, read_result
@@ -75,7 +75,7 @@ async def failure_of(job: JobFacts, moment: Moment = LATER, cluster: Cluster | N
 # --- A report that can be believed -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("purpose", "want"), [("probe", ProbeResult), ("profile", ProfileResult), ("bench", RunResult)])
+@pytest.mark.parametrize(("purpose", "want"), [("probe", ProbeResult), ("profile", ProfileResult), ("bench", RunResult), ("check", CheckResult)])
 async def test_the_summary_alone_is_a_whole_result(purpose: str, want: type[AnyResult]) -> None:
     """A lost log means less detail, never a failure."""
     result = await read(make_job(make_pod(make_ended(purpose)), purpose=purpose))

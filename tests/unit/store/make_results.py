@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from metainfer.decide.facts import Candidate, ProbeResult, ProfileResult, RunResult
+from metainfer.decide.facts import Candidate, CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer_probe.contract import (
     Accuracy,
     BenchReport,
@@ -61,6 +61,12 @@ def make_run(job: str = "mi-bench-1", **fields: Any) -> RunResult:
         "job_uid": f"uid-{job}",
     }
     return RunResult(job=job, **({"job_uid": f"uid-{job}"} | known | fields))
+
+
+def make_check(job: str = "mi-check-1", **fields: Any) -> CheckResult:
+    """A finished check of what RUN decided."""
+    run = make_run(job, **fields)
+    return CheckResult(run.job, run.run_id, run.candidate, run.node, run.finished_at, run.report, run.failure, run.job_uid)
 
 
 def make_profile(job: str = "mi-profile-1", **fields: Any) -> ProfileResult:

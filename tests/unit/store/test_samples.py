@@ -9,7 +9,20 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import StatementError
 from tests.unit.store.look import connect
-from tests.unit.store.make_results import ADAPTATION, DIGEST, NOON, OTHER_DIGEST, RUN, at, make_bench_report, make_candidate, make_probe, make_profile, make_run
+from tests.unit.store.make_results import (
+    ADAPTATION,
+    DIGEST,
+    NOON,
+    OTHER_DIGEST,
+    RUN,
+    at,
+    make_bench_report,
+    make_candidate,
+    make_check,
+    make_probe,
+    make_profile,
+    make_run,
+)
 
 from metainfer.decide.plan import RecordDecision
 from metainfer.store.backlog import Entry
@@ -35,6 +48,15 @@ async def test_a_run_comes_back_as_it_was_recorded(store: SampleStore) -> None:
     given = make_run(candidate=want.candidate, report=want.report.model_copy(update={"detail": {"quantiles_us": [1.0, 2.0]}}))
     assert await store.record_run(ADAPTATION, given)
     assert await store.find_runs(ADAPTATION, RUN) == (want,)
+
+
+async def test_a_check_is_kept_apart_from_the_benchmarks(store: SampleStore) -> None:
+    """It comes back as it was, its Job is known, and nobody learns from it: it may have shared its card with the server."""
+    assert await store.record_check(ADAPTATION, make_check())
+    assert not await store.record_check(ADAPTATION, make_check())
+    assert await store.find_checks(ADAPTATION, RUN) == (make_check(),)
+    assert await store.known_jobs(["uid-mi-check-1"]) == {"uid-mi-check-1"}
+    assert (await store.find_runs(ADAPTATION, RUN), await store.samples()) == ((), ())
 
 
 async def test_detail_of_a_report_is_kept(store: SampleStore, url: str) -> None:

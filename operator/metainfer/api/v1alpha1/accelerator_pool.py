@@ -61,6 +61,11 @@ class AcceleratorFamily(ApiModel):
         description="driverUpgradeLabels are node label keys that tell how far a driver upgrade is. Only upgrade-done, or no such label, counts as finished; "
         "any other state is believed for an hour. Default as for driverVersionLabels.",
     )
+    shareable: bool = Field(
+        default=False,
+        description="shareable says that a pod reaches a card of the family without asking for the resource, beside the pod that holds it; true of processors. "
+        "What runs can then be checked where it runs, though no card is free there.",
+    )
     memory_bytes_per_card: int | None = Field(
         default=None, ge=1, description="memoryBytesPerCard bounds what a model may need; default: what the probe saw, else the node's allocatable memory."
     )
@@ -76,6 +81,23 @@ class Probe(ApiModel):
     max_age: Duration = Field(default="168h", description="maxAge after which a node's portrait is measured again before a decision.")
 
 
+class Calibration(ApiModel):
+    """How it is noticed that all cards of a family have become slower, or faster."""
+
+    period: Duration = Field(
+        default="168h",
+        json_schema_extra=duration_between("1m", "8760h"),
+        description="period in which five cards of each family (all of a smaller one) are measured at least once, when idle, by a short probe.",
+    )
+    threshold_percent: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="thresholdPercent by which their median has to differ from before until what was decided for the family counts as stale. At 10 a family "
+        "of three cards that did not change is said to have once in 1,200 periods, if two probes of a card differ by 3 %.",
+    )
+
+
 class Limits(ApiModel):
     """Caps, counted from labelled Jobs."""
 
@@ -84,8 +106,14 @@ class Limits(ApiModel):
         default=8,
         ge=1,
         le=1000,
-        description="maxConcurrentMeasurements caps all measuring Jobs (probe, profile, benchmark) of the pool that run at the same time. "
+        description="maxConcurrentMeasurements caps all measuring Jobs (probe, profile, benchmark, check) of the pool that run at the same time. "
         "Set 1 where the cards share processors.",
+    )
+    max_concurrent_rollouts: int = Field(
+        default=4,
+        ge=1,
+        le=1000,
+        description="maxConcurrentRollouts caps how many Deployments are rolled out onto the pool's cards at the same time because of what was decided.",
     )
 
 
@@ -99,7 +127,21 @@ class AcceleratorPoolSpec(ApiModel):
         min_length=1, max_length=32, json_schema_extra=keyed_by("name"), description="families of cards in the pool; a node belongs to the first that matches."
     )
     probe: Probe = Field(default=Probe(), description="probe says how nodes are measured.")
+    calibration: Calibration = Field(default=Calibration(), description="calibration says when a family's cards are compared with what they did before.")
     limits: Limits = Field(default=Limits(), description="limits cap what the operator runs at the same time.")
+
+
+class FamilyCalibration(ApiModel):
+    """Whether the cards of a family still do what they did."""
+
+    epoch: int = Field(default=0, ge=0, description="epoch counts the shifts so far.")
+    level_ppm: int = Field(default=1_000_000, ge=1, description="levelPpm is the cards' speed in this epoch, against their first probes, in millionths.")
+    round: int = Field(default=0, ge=0, description="round is the last period that was judged, counted from the beginning of Unix time.")
+    cards: int = Field(default=0, description="cards is how many were measured for it.")
+    speed_permille: int = Field(default=1000, description="speedPermille is the median of their speeds against levelPpm as it was before.")
+    judged_at: Timestamp | None = Field(default=None, description="judgedAt is when.")
+    shifted_at: Timestamp | None = Field(default=None, description="shiftedAt is when the epoch began.")
+    shift_permille: int = Field(default=1000, description="shiftPermille is the median that began it.")
 
 
 class FamilyStatus(ApiModel):
@@ -114,6 +156,7 @@ class FamilyStatus(ApiModel):
     driver_versions: tuple[Annotated[str, Field(max_length=128)], ...] = Field(
         default=(), max_length=8, description="driverVersions lists the first 8 driver versions found, sorted."
     )
+    calibration: FamilyCalibration = Field(default=FamilyCalibration(), description="calibration says whether the family's cards still do what they did.")
     learned_rows: int = Field(default=0, description="learnedRows is how many measurements of this family the serving model was trained on.")
     held_out_regret_permille: int | None = Field(
         default=None,

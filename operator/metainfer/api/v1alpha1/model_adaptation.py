@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from metainfer.api.v1alpha1.checks import CheckStatus
 from metainfer.api.v1alpha1.common import (
     ONE_CLAIM,
     UNIQUE,
@@ -210,6 +211,11 @@ class ModelAdaptationSpec(ApiModel):
     settings: Settings | None = Field(default=None, description="settings say how a choice reaches the server. Without them it is only recommended.")
     validation: Validation = Field(default=Validation(), description="validation bounds the real measurements.")
     update_policy: UpdatePolicy = Field(default=UpdatePolicy(), description="updatePolicy says when a choice is written.")
+    freshness: Duration = Field(
+        default="168h",
+        json_schema_extra=duration_between("1m", "8760h"),
+        description="freshness is the age at which a decision is worked out anew though nothing speaks against it, up to a tenth more.",
+    )
     deletion_policy: Literal["Restore", "Retain"] = Field(
         default="Restore",
         description="deletionPolicy for a Deployment that this adaptation leaves: Restore gives every field back, Retain keeps what is applied.",
@@ -245,6 +251,7 @@ class RunStatus(ApiModel):
     profile_run: str = Field(
         default="", max_length=32, description="profileRun is the earlier run whose model portrait this run uses; empty when it makes its own."
     )
+    avoid: str = Field(default="", max_length=253, description="avoid is the node that the pods are to leave: a check found its card slower than it was.")
     profile_key: str = Field(default="", max_length=64, description="profileKey is a hash over what the model portrait was asked for and by which probe image.")
 
 
@@ -408,6 +415,7 @@ class ModelAdaptationStatus(ApiModel):
     baseline: CandidateStatus | None = Field(default=None, description="baseline is the configuration that the Deployment had when the run began.")
     recommendation: Recommendation | None = Field(default=None, description="recommendation is what we advise.")
     placement: Placement | None = Field(default=None, description="placement is what is applied.")
+    check: CheckStatus | None = Field(default=None, description="check is how what runs is kept true; absent while nothing ever spoke against it.")
     decisions: tuple[DecisionStatus, ...] = Field(
         default=(), max_length=10, json_schema_extra=keyed_by("id"), description="decisions are the last 10, newest first; the store has all of them."
     )

@@ -12,6 +12,9 @@ from typing import Final
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
+from metainfer.decide.keeping.checking import check_of, follow, note_success, put_check
+from metainfer.decide.keeping.freshness import find_stale
+from metainfer.decide.keeping.lost import find_lost
 from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
 from metainfer.decide.keeping.serving import note_served
 from metainfer.decide.keeping.suspicion import Suspicion
@@ -20,27 +23,41 @@ from metainfer.decide.scene import Scene
 
 KeepCheck = Callable[[Draft, Scene], Suspicion | None]
 
-KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (find_p99_drift, find_load_shift)
+KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (find_lost, find_p99_drift, find_load_shift, find_stale)
 """Ordered: PlacementLost, DriverVersionChanged, RuntimeChanged, P99Drift, LoadShifted, CalibrationShifted, FreshnessExpired."""
 
 
 def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPlan:
     """The plan of a pass that came so far, with what doubts about the decision add to it; the same plan where there are none."""
-    if not _is_done(draft):
-        return plan
-    note_served(draft)
-    found = find_suspicion(draft, scene)
-    if found is None:
-        draft.find(reasons.ANSWER_TRUE, "True", "NothingSuspected", "")
+    if _is_done(draft):
+        note_served(draft)
+        note_success(draft)
+        follow(draft, scene, find_suspicion(draft, scene))
+    elif _is_applied(draft):
+        _look_for_loss(draft, scene)
     else:
-        draft.find(reasons.ANSWER_TRUE, "Unknown", found.reason, found.message)
+        return plan
     return draft.finish(plan.requeue_after_seconds)
+
+
+def _look_for_loss(draft: Draft, scene: Scene) -> None:
+    """What is on the Deployment does not run: a rollout, or its place is gone. Everything else is asked of what runs."""
+    found = find_lost(draft, scene)
+    if found is not None or check_of(draft).due:
+        follow(draft, scene, found)
+    elif check_of(draft).suspicion is not None:
+        put_check(draft, suspicion=None)
 
 
 def find_suspicion(draft: Draft, scene: Scene) -> Suspicion | None:
     """The first hit. Every check is asked in every pass, because some keep notes of what they see."""
     found = [check(draft, scene) for check in KEEP_CHAIN]
     return next((item for item in found if item is not None), None)
+
+
+def _is_applied(draft: Draft) -> bool:
+    applied = draft.findings.get(reasons.APPLIED)
+    return applied is not None and applied.status == "True" and decided_candidate(draft) is not None
 
 
 def _is_done(draft: Draft) -> bool:

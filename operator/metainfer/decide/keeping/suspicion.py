@@ -26,10 +26,9 @@ class Suspicion:
     """Family of cards that it concerns; empty = no particular one."""
     node: str = ""
     """Where to look first, for example the node of the slowest pod; empty = anywhere that a pod serves."""
-    load: str = ""
-    """How the offered load is outside the range that was validated, in words; empty = it is inside, or nobody knows. A busier service is
-    not a slower card: then the verdict is ``Load``, without any Job."""
     settle_seconds: float = 0.0
     """For how long it must have stood, without a break, before anything follows from it."""
+    blocked: str = ""
+    """Why nothing can follow from it just now, in words; empty = something can."""
     is_urgent: bool = False
     """What serves now does not serve: neither cooldown nor maintenance windows are waited for."""

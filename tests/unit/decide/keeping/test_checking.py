@@ -1,0 +1,206 @@
+"""From a suspicion to what follows: one check at a time, a verdict that names its figures, and a run only where it can help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.unit.decide.keeping.play_drift import SLOWER, add_cards, check_of, drifting, settled, show_drift, watched, work_off
+from tests.unit.decide.make_facts import make_pod
+from tests.unit.decide.make_world import OPENVINO, ORT, kinds
+
+from metainfer.api.v1alpha1.common import HEALTH_LABEL
+from metainfer.decide.adaptation import decide_adaptation
+from metainfer.decide.facts import JobFacts
+from metainfer.decide.plan import ApplyTarget, CreateJob, EmitEvent
+from metainfer.predict.physics import PhysicsPredictor
+from metainfer_probe.contract import BenchReport
+
+ANSWER = "AnswerTrue"
+Look = Callable[[BenchReport, CreateJob], BenchReport | None]
+
+
+def slower_card(factor: float) -> Look:
+    """Everything on the card takes so many times as long, the micro-probe too."""
+
+    def look(report: BenchReport, _job: CreateJob) -> BenchReport:
+        assert report.candidate is not None
+        assert report.micro is not None
+        candidate = report.candidate.model_copy(update={"mean_us": factor * report.candidate.mean_us, "p99_us": factor * report.candidate.p99_us})
+        micro = report.micro.model_copy(
+            update={"gflops": report.micro.gflops / factor, "bandwidth_gigabytes_per_second": report.micro.bandwidth_gigabytes_per_second / factor}
+        )
+        return report.model_copy(update={"candidate": candidate, "micro": micro})
+
+    return look
+
+
+def other_file(report: BenchReport, _job: CreateJob) -> BenchReport:
+    """Somebody has replaced the model."""
+    return report.model_copy(update={"digest": "e" * 64})
+
+
+def no_report(_report: BenchReport, _job: CreateJob) -> None:
+    """The Job fails."""
+
+
+def test_nothing_is_checked_where_nothing_is_watched() -> None:
+    """Without a source of latency nothing could ask for a check, so the first one is spared."""
+    world = settled()
+    for _ in range(5):
+        world.turn()
+    assert (world.started("check"), world.status.check, world.condition(ANSWER)) == (0, None, ("True", "NothingSuspected"))
+
+
+def test_the_first_check_is_made_once_the_service_has_a_baseline() -> None:
+    """One short Job with the present configuration, on the node of a serving pod; its figures are in the status."""
+    world = watched()
+    (job,) = [item for item in world.jobs_started if item.purpose == "check"]
+    first = check_of(world).baseline
+    assert first is not None
+    assert (job.node, first.job, first.node) == (first.node, job.name, job.node)
+    assert (first.digest, first.mean, first.micro_megaflops) == ("d" * 64, "10290us", 60_000)
+    assert job.request.model.sha256 is None, "which file is there is one of the questions"
+    for _ in range(5):
+        world.turn()
+    assert world.started("check") == 1
+
+
+@pytest.mark.parametrize(
+    ("look", "want_verdict", "want_trigger"),
+    [
+        pytest.param(slower_card(1.0), "Nothing", None, id="as before"),
+        pytest.param(slower_card(1.15), "Nothing", None, id="slower within the threshold"),
+        pytest.param(slower_card(1.5), "Card", "P99Drift", id="a throttled card"),
+        pytest.param(other_file, "Model", "ModelChanged", id="another file"),
+        pytest.param(no_report, "CheckFailed", None, id="the check itself fails"),
+    ],
+)
+def test_the_verdict_decides_what_follows(look: Look, want_verdict: str, want_trigger: str | None) -> None:
+    """In condition, status and Event; a run only for what another answer can follow from."""
+    world = drifting()
+    before, world.checked = world.status.run, look
+    work_off(world)
+    assert before is not None
+    verdict = check_of(world).verdict
+    assert verdict is not None
+    assert (verdict.verdict, verdict.reason) == (want_verdict, "P99Drift")
+    assert want_verdict in [event.reason for event in kinds(world.actions, EmitEvent)]
+    run = world.status.run
+    assert run is not None
+    assert (run.trigger.partition(":")[0] if run.id != before.id else None) == want_trigger
+
+
+def test_a_check_is_made_on_the_node_of_the_slowest_pod() -> None:
+    """Where the source tells pods apart; a card elsewhere would say nothing about this one."""
+    world = drifting(nodes=(f"{OPENVINO}-2", f"{OPENVINO}-1"))
+    pod = world.snapshot.target_pods[0]
+    world.snapshot = replace(world.snapshot, target_pods=(pod, replace(pod, name="ocr-3", uid="uid-ocr-3", node=f"{OPENVINO}-2")))
+    work_off(world)
+    jobs = [job for job in world.jobs_started if job.purpose == "check"]
+    assert jobs[-1].node == f"{OPENVINO}-2"
+
+
+def test_nothing_is_started_twice_when_the_pass_is_killed_after_its_claim() -> None:
+    """The claim has the Job's name: the next pass asks for the same Job again, until it is there."""
+    world = drifting()
+    plan = decide_adaptation(world.snapshot, PhysicsPredictor(), world.now)
+    (job,) = kinds(plan.actions, CreateJob)
+    adaptation = replace(world.snapshot.adaptation, status=plan.status)
+    again = decide_adaptation(replace(world.snapshot, adaptation=adaptation), PhysicsPredictor(), world.now + timedelta(seconds=40))
+    assert [(item.name, item.node) for item in kinds(again.actions, CreateJob)] == [(job.name, job.node)]
+    there = JobFacts(job.namespace, job.name, "uid", job.labels, job.annotations, created_at=world.now, active=1)
+    waiting = decide_adaptation(replace(world.snapshot, adaptation=adaptation, jobs=(*world.snapshot.jobs, there)), PhysicsPredictor(), world.now)
+    assert kinds(waiting.actions, CreateJob) == []
+    assert waiting.status.check == plan.status.check
+
+
+def test_after_a_check_that_found_nothing_it_is_left_alone_ever_longer() -> None:
+    """An hour, two, four, up to a day; why and until when is in the condition."""
+    world, gaps = drifting(), []
+    last = world.now
+    for _ in range(8):
+        count = world.started("check")
+        while world.started("check") == count:
+            show_drift(world, minutes=15)
+        gaps.append((world.now - last).total_seconds() / 3600)
+        last = world.now
+    assert [round(gap) for gap in gaps[2:]] == [2, 4, 8, 16, 24, 24]
+    work_off(world)
+    assert world.condition(ANSWER) == ("True", "Nothing")
+    assert "Resting: nothing came of it 8 times in a row" in world.message(ANSWER)
+    assert world.applies == 1
+
+
+def test_pods_leave_a_card_that_was_found_slow() -> None:
+    """First the node is marked, then a run; the same choice is written once more, for the scheduler to place the pods anew."""
+    world = drifting()
+    world.checked = slower_card(1.5)
+    slow = next(pod.node for pod in world.snapshot.target_pods)
+    add_cards(world, f"{OPENVINO}-2")
+    while not check_of(world).due:
+        world.turn()
+    before = world.status.run
+    world.turn()
+    assert world.status.run == before, "the scheduler would send them back to the same node"
+    nodes = tuple(replace(node, labels={**node.labels, HEALTH_LABEL: "degraded"}) if node.name == slow else node for node in world.snapshot.nodes)
+    world.snapshot = replace(world.snapshot, nodes=nodes)
+    world.play()
+    run = world.status.run
+    assert run is not None
+    assert (run.avoid, run.trigger.partition(":")[0]) == (slow, "P99Drift")
+    assert len(kinds(world.actions, ApplyTarget)) == 2
+    assert check_of(world).in_vain == 0
+
+
+def test_on_a_card_that_is_not_shareable_and_not_free_another_one_is_looked_at() -> None:
+    """And the verdict says that this instance could not be: model and driver can be told there, the card not."""
+    world = drifting()
+    pod = world.snapshot.target_pods[0]
+    world.snapshot = replace(world.snapshot, card_pods=(*world.snapshot.card_pods, make_pod("holder", node=pod.node, uid="uid-holder")))
+    world.checked = slower_card(2.0)
+    work_off(world)
+    verdict = check_of(world).verdict
+    assert verdict is not None
+    assert verdict.verdict == "Nothing"
+    assert "no card is free where the pods serve" in verdict.message
+
+
+def test_where_cards_can_be_shared_the_check_runs_beside_the_server() -> None:
+    """Without a card of its own, and the first check was made the same way: what is shared cancels out."""
+    world = watched(shareable=True)
+    show_drift(world, 3, first=3)
+    work_off(world)
+    jobs = [job for job in world.jobs_started if job.purpose == "check"]
+    assert [(job.resource, job.node) for job in jobs] == [("", world.snapshot.target_pods[0].node)] * 2
+    baseline = check_of(world).baseline
+    assert baseline is not None
+    assert baseline.beside_server
+
+
+def test_a_busier_service_is_not_a_slower_card() -> None:
+    """Slower and busier: the check finds the card as it was, the verdict is the load, and nothing is written."""
+    world = watched()
+    show_drift(world, 3, first=3, **SLOWER, per_second=20.0)
+    work_off(world)
+    assert world.condition(ANSWER) == ("True", "Load")
+    assert world.applies == 1
+
+
+def test_a_change_by_the_user_forgets_what_was_suspected() -> None:
+    """What is asked is another question now."""
+    world = drifting()
+    work_off(world)
+    assert check_of(world).in_vain == 1
+    world.change_target(image="server:2")
+    world.play()
+    assert world.status.check is None
+
+
+def test_the_present_configuration_is_on_the_family_that_was_decided() -> None:
+    """The check measures what runs, not what ran before."""
+    world = drifting()
+    work_off(world)
+    assert all(ORT not in str(job.node) for job in world.jobs_started if job.purpose == "check")
