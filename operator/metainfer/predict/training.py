@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,12 @@ class Curriculum:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Of an order, one entry per group of one model's candidates under one load."""
+    """Of an order, one entry per group of one model's candidates under one load: the mean over the sets of families that may be there."""
 
     regrets: Floats
     """Share of the best candidate's throughput that the first pick loses."""
     spreads: Floats
-    """Mean error of log latencies within the group."""
+    """Mean error of log latencies among the candidates."""
 
     @property
     def groups(self) -> int:
@@ -151,18 +152,34 @@ def held_out(learn: Learner, teaching: Rows, asked: Rows, *, folds: int = FOLDS)
 
 
 def measure_loss(rows: Rows, log_latency: Floats, only: Mask | None = None) -> Loss:
-    """Over groups of one model under one load that offer a choice."""
+    """Over groups of one model under one load that offer a choice.
+
+    No adaptation sees all cards that there ever were, and where one family is the best of all anything that knows this much picks alike:
+    so each family is judged alone, with each other one, and all together.
+    """
     considered = np.ones(len(rows), dtype=bool) if only is None else only
     regrets, spreads = [], []
     for model, clients in sorted({(str(row["model"]), float(row["clients"])) for row in rows[considered]}):
         group = considered & (rows["model"] == model) & (rows["clients"] == clients)
-        if group.sum() < LEAST_CHOICES:
-            continue
-        latency, stated = rows["latency_us"][group], log_latency[group]
-        regrets.append(1.0 - float(latency.min() / latency[int(np.argmin(stated))]))
-        error = stated - np.log(latency)
-        spreads.append(float(np.mean(np.abs(error - np.median(error)))))
+        found = [_measure_choice(rows["latency_us"][mine], log_latency[mine]) for mine in _card_sets(rows, group) if mine.sum() >= LEAST_CHOICES]
+        if found:
+            regret, spread = np.mean(found, axis=0)
+            regrets.append(regret)
+            spreads.append(spread)
     return Loss(np.array(regrets), np.array(spreads))
+
+
+def _card_sets(rows: Rows, group: Mask) -> list[Mask]:
+    """The group's rows by families: each alone, each pair, all."""
+    names = np.unique(rows["family"][group]).tolist()
+    sets = [*combinations(names, 1), *combinations(names, 2), *([tuple(names)] if len(names) > 2 else [])]
+    return [group & np.isin(rows["family"], chosen) for chosen in sets]
+
+
+def _measure_choice(latency: Floats, stated: Floats) -> tuple[float, float]:
+    """Regret of the first pick, and mean error."""
+    error = stated - np.log(latency)
+    return 1.0 - float(latency.min() / latency[int(np.argmin(stated))]), float(np.mean(np.abs(error - np.median(error))))
 
 
 def training_hash(rows: Rows) -> str:

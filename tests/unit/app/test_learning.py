@@ -160,7 +160,7 @@ async def test_a_restart_serves_what_the_store_has_without_training(trained: Pat
 async def test_a_model_that_lost_shows_in_the_status_while_the_one_before_goes_on_serving(trained: Path, tmp_path: Path) -> None:
     """Samples flow back and the registry moves, also where that changes no ranking; a restart shows the same."""
     store = copy_of(trained, tmp_path)
-    await record(store, Fleet(models=1, first_model=40).build())
+    await record(store, Fleet(models=1, first_model=40, start=LATER).build())
 
     async def lose(material: Material, known_until: datetime | None) -> ModelRecord:
         return ModelRecord(0, LATER, 1, "hash", 9, serves=False, metrics={"verdict": "worse than the one before"})

@@ -14,10 +14,11 @@ from metainfer.decide.learned import ModelRecord
 from metainfer.decide.learning import Sample
 from metainfer.decide.predictor import Question
 from metainfer.predict.learned.errors import Untrainable
+from metainfer.predict.learned.rows import make_rows
 from metainfer.predict.learned_predictor import LearnedPredictor
 from metainfer.predict.physics import PhysicsPredictor
 from metainfer.predict.registry import Registry
-from metainfer.predict.training import Curriculum, train_challenger
+from metainfer.predict.training import Curriculum, measure_loss, train_challenger
 
 LATER = NOON + timedelta(days=1)
 
@@ -86,6 +87,22 @@ def test_a_fleet_that_follows_physics_keeps_the_base() -> None:
     """There is nothing to win, so nothing serves."""
     record = train_challenger(Curriculum(Fleet(factor=lambda _: 1.0, noise=0.05).build().join()), LATER)
     assert not record.serves
+
+
+def test_an_order_is_judged_on_every_set_of_cards_that_may_be_there() -> None:
+    """One family that is always the best hides nothing: who confuses the configurations of another loses where that one stands alone."""
+    rows = make_rows(8)
+    rows["model"], rows["clients"] = "m", 4.0
+    rows["family"] = ["new"] * 4 + ["old"] * 4
+    rows["latency_us"] = [1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0]
+    right = np.log(rows["latency_us"])
+    confused = right.copy()
+    confused[[4, 5]] = right[[5, 4]]
+    assert measure_loss(rows, right).regret == 0
+    loss = measure_loss(rows, confused)
+    assert loss.groups == 1
+    assert loss.regret == pytest.approx(0.5 / 3)  # of the new one, the old one, both
+    assert measure_loss(rows, right).beats(loss)
 
 
 def test_more_families_replace_a_model_that_knew_one() -> None:
