@@ -52,8 +52,9 @@ class Settings(BaseModel):
         default="sqlite:////var/lib/meta-infer/store.db", min_length=1, repr=False, description="SQLAlchemy URL of the sample store; may hold a password."
     )
     store_keep_samples: int = Field(
-        default=1000, ge=10, le=1_000_000, description="Benchmarks kept per model and family, profiles per model, probes per node: the newest."
-    )
+        default=1000, ge=10, le=1_000_000,
+        description="Benchmarks kept per model and family, profiles per model, probes per node, served windows per adaptation: the newest.",
+    )  # fmt: skip
     store_keep_decisions: int = Field(default=50, ge=1, le=100_000, description="Decisions kept per adaptation: the newest.")
     store_keep_days: int = Field(
         default=400, ge=1, le=36_500, description="Age at which samples and decisions are dropped, but never the last decision in force."

@@ -32,6 +32,7 @@ from metainfer.decide.plan import (
     DeletePortrait,
     EmitEvent,
     RecordDecision,
+    RecordServed,
     RestoreTarget,
     WriteNodeLabels,
     WritePortrait,
@@ -130,6 +131,8 @@ class Actor:
                 if fresh and action.rollback:
                     metrics.ROLLBACKS.labels(action.rollback).inc()
                 return Outcome(action, "Done" if fresh else "Unchanged")
+            case RecordServed():
+                return Outcome(action, "Done" if await self._store.record_served(involved.uid, action) else "Unchanged")
             case EmitEvent():
                 return Outcome(action, "Done" if await self._events.emit(action, involved) else "Dropped")
 

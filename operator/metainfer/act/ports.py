@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from metainfer.decide.plan import RecordDecision
+from metainfer.decide.plan import RecordDecision, RecordServed
 from metainfer.kube.kinds import Kind
 
 Raw = Mapping[str, Any]
@@ -53,4 +53,8 @@ class DecisionLog(Protocol):
 
     async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """Keep a decision; False = it was there already."""
+        ...
+
+    async def record_served(self, adaptation_uid: str, served: RecordServed) -> bool:
+        """Keep what a window served; False = it was there already."""
         ...

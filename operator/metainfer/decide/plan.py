@@ -14,7 +14,8 @@ from typing import Any, Literal
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
-from metainfer.decide.facts import NodeTerm, Quantities, Toleration
+from metainfer.decide.facts import Candidate, NodeTerm, Quantities, Toleration
+from metainfer.decide.latency.served import ServedWindow
 from metainfer_probe.contract import Request
 
 Purpose = Literal["probe", "profile", "bench", "check"]
@@ -143,6 +144,18 @@ class RecordDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordServed:
+    """Keep what a window served: a training sample of aggregates, without payloads. Its key is adaptation and end of the window."""
+
+    decision_id: str
+    run_id: str
+    candidate: Candidate
+    digest: str
+    """Of the model file; empty = not known."""
+    window: ServedWindow
+
+
+@dataclass(frozen=True, slots=True)
 class EmitEvent:
     """A user-visible Event on a decision; repeated ones are aggregated."""
 
@@ -153,7 +166,7 @@ class EmitEvent:
     """For how long the same is not said again."""
 
 
-Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RestoreTarget | RecordDecision | EmitEvent
+Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RestoreTarget | RecordDecision | RecordServed | EmitEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Gatherer(LeftoverGatherer):
 
     _reader: ClusterReader
 
-    def __init__(
+    def __init__(  # budget: what a gatherer reads from, each by itself
         self,
         view: ClusterView,
         reader: ClusterReader,

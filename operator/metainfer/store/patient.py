@@ -18,14 +18,15 @@ from typing import TypeVar
 from metainfer import metrics
 from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
-from metainfer.decide.plan import RecordDecision
+from metainfer.decide.plan import RecordDecision, RecordServed
 from metainfer.store.backlog import Backlog, Entry, Recollection
 from metainfer.store.engine import build_engine
 from metainfer.store.errors import StoreUnavailable, StoreVersionError
 from metainfer.store.retention import Compacted, Retention
 from metainfer.store.rows import AnyResult, RunSample, decision_row, probe_row, profile_row, run_row
 from metainfer.store.samples import SampleStore, open_store
-from metainfer.store.tables import checks, decisions, probes, profiles, runs
+from metainfer.store.served import served_row
+from metainfer.store.tables import checks, decisions, probes, profiles, runs, served
 
 ANSWER_SECONDS = 20.0
 """Longer than the deadlines inside (10 s for a lock, 15 s for a statement), which say more about what is wrong."""
@@ -91,6 +92,10 @@ class PatientStore:
         kept = await self._keep(entry)
         self._note_decision(adaptation_uid, decision.decision_id, recorded=not self.problem or entry.key in self._backlog)
         return kept
+
+    async def record_served(self, adaptation_uid: str, window: RecordServed) -> bool:
+        """See ``SampleStore``; True also when it has to wait in memory."""
+        return await self._keep(Entry(served, served_row(adaptation_uid, window)))
 
     async def has_decision(self, adaptation_uid: str, decision_id: str) -> bool | None:
         """Whether a decision is recorded or waits for it; None = nobody knows before the store is back."""

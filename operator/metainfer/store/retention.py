@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, delete, func, or_, select, tuple_, update
 
 from metainfer.store.engine import WRITES, transaction
-from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs
+from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs, served
 
 UNTOUCHED = timedelta(days=1)
 """A run lasts minutes and its Jobs are kept for an hour."""
@@ -61,6 +61,7 @@ class Compacted:
 def compact(engine: Engine, retention: Retention, living: Collection[str], now: datetime) -> Compacted:
     """Drop what is over; ``living``: UIDs of all adaptations there are. Blocks. Raises StoreUnavailable; what was dropped stays dropped."""
     rows = sum(_drop_all(engine, table, _doomed_results(table, retention, now)) for table in RESULT_TABLES)
+    rows += _drop_all(engine, served, _doomed_served(retention, now))
     rows += _drop_all(engine, decisions, _doomed_decisions(retention, now))
     rows += _drop_dead(engine, retention, frozenset(living), now)
     details = sum(_strip_details(engine, table, now - retention.detail_age) for table in RESULT_TABLES)
@@ -74,6 +75,13 @@ def _doomed_results(table: Table, retention: Retention, now: datetime) -> Select
     ranked = select(table.c.job_uid, table.c.finished_at, place.label("place")).subquery()
     too_many, too_old = ranked.c.place > retention.samples, ranked.c.finished_at < now - retention.age
     return select(ranked.c.job_uid).where(ranked.c.finished_at < now - UNTOUCHED, or_(too_many, too_old))
+
+
+def _doomed_served(retention: Retention, now: datetime) -> Select[Any]:
+    place = func.row_number().over(partition_by=served.c.adaptation_uid, order_by=served.c.ended_at.desc())
+    ranked = select(served.c.adaptation_uid, served.c.ended_at, place.label("place")).subquery()
+    over = or_(ranked.c.place > retention.samples, ranked.c.ended_at < now - retention.age)
+    return select(ranked.c.adaptation_uid, ranked.c.ended_at).where(ranked.c.ended_at < now - UNTOUCHED, over)
 
 
 def _ranked_decisions() -> Any:

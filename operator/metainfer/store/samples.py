@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
-from metainfer.decide.plan import RecordDecision
+from metainfer.decide.plan import RecordDecision, RecordServed
 from metainfer.store.backlog import Entry
 from metainfer.store.engine import WRITES, abandon_connections, build_engine, check_file, store_name, transaction
 from metainfer.store.errors import RowRefused, StoreUnavailable, describe_outage
@@ -40,7 +40,8 @@ from metainfer.store.rows import (
     run_row,
 )  # fmt: skip
 from metainfer.store.schema import ensure_schema
-from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs
+from metainfer.store.served import ServedSample, read_served, served_row
+from metainfer.store.tables import RESULT_TABLES, checks, decisions, probes, profiles, runs, served
 
 READ_THREADS = 4
 CLOSE_SECONDS = 2.0
@@ -94,6 +95,17 @@ class SampleStore:
     async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         """Keep a decision with everything it was based on; False = it was there already."""
         return await self.write(Entry(decisions, decision_row(adaptation_uid, decision)))
+
+    async def record_served(self, adaptation_uid: str, window: RecordServed) -> bool:
+        """Keep what a window served; False = it was there already."""
+        return await self.write(Entry(served, served_row(adaptation_uid, window)))
+
+    async def served_samples(self, digest: str | None = None) -> tuple[ServedSample, ...]:
+        """What was served, of one model file or of all, oldest first."""
+        query = select(served).order_by(served.c.ended_at)
+        wanted = query if digest is None else query.where(served.c.digest == digest)
+        rows = await self._run(self._readers, self._reading, lambda connection: tuple(connection.execute(wanted).mappings()))
+        return read_all(rows, read_served)
 
     async def write(self, entry: Entry) -> bool:
         """Keep one row; False = its key was there already, and stays as it was. Raises RowRefused for what the database never takes."""

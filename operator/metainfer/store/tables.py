@@ -123,6 +123,34 @@ checks = Table(
 )
 """Of what runs, in the place where it runs: perhaps beside a busy server, so never material for a predictor."""
 
+served = Table(
+    "served",
+    metadata,
+    Column("adaptation_uid", String(64), primary_key=True),
+    Column("ended_at", UtcDateTime, primary_key=True, index=True),
+    Column("decision_id", String(32), nullable=False),
+    Column("run_id", String(32), nullable=False),
+    Column("digest", String(64), nullable=False, default="", index=True),
+    Column("pool", String(253), nullable=False),
+    Column("family", String(63), nullable=False),
+    Column("execution_provider", String(64), nullable=False),
+    Column("precision", String(16), nullable=False),
+    Column("batch_size", Integer, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("dynamic_batching", Boolean, nullable=False),
+    Column("max_batch_delay_us", Integer, nullable=False),
+    Column("metric", String(256), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("p99_us", Float),
+    Column("mean_us", Float),
+    Column("requests_per_second", Float, nullable=False),
+    Column("in_flight", Float),
+    Column("replicas", Float),
+    Column("nodes", Text, nullable=False),
+)
+"""What targets served, window by window; ``nodes`` is JSON: node -> requests, mean, 99th percentile."""
+
 decisions = Table(
     "decisions",
     metadata,

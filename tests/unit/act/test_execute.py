@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from tests.unit.act.fake_cluster import FakeCluster
 from tests.unit.act.make_actions import ADAPTATION_OWNER, LIMITS, make_bench_job, make_probe_job
+from tests.unit.decide.keeping.make_windows import make_window
+from tests.unit.decide.make_runs import make_candidate
 
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Actor, Outcome
 from metainfer.act.jobs import build_job
-from metainfer.decide.plan import Action, ApplyTarget, CreateJob, DeleteJob, EmitEvent, RecordDecision
+from metainfer.decide.plan import Action, ApplyTarget, CreateJob, DeleteJob, EmitEvent, RecordDecision, RecordServed
 from metainfer.kube.errors import ApiError, Conflict, FieldConflict, FieldOwner, Forbidden, Invalid, NotFound, ServerUnavailable, TooManyRequests
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -30,6 +32,11 @@ class Log:
     async def record_decision(self, adaptation_uid: str, decision: RecordDecision) -> bool:
         fresh = (adaptation_uid, decision.decision_id) not in self.kept
         self.kept.setdefault((adaptation_uid, decision.decision_id), decision.decided_at)
+        return fresh
+
+    async def record_served(self, adaptation_uid: str, served: RecordServed) -> bool:
+        fresh = (adaptation_uid, served.window.ended_at.isoformat()) not in self.kept
+        self.kept.setdefault((adaptation_uid, served.window.ended_at.isoformat()), served.window.ended_at)
         return fresh
 
 
@@ -188,3 +195,10 @@ async def test_events_too_many_are_dropped_not_raised() -> None:
     """The brake shows in the outcome."""
     outcomes = await make_actor(FakeCluster()).execute([replace(TOLD, message=f"words {number}") for number in range(12)], OCR)
     assert [item.result for item in outcomes].count("Dropped") == 2
+
+
+async def test_a_served_window_is_recorded_for_the_adaptation() -> None:
+    """Carried out like any other action; the same window again changes nothing."""
+    window = RecordServed("decision-1", "run-1", make_candidate(), "digest", make_window(0))
+    outcomes = await execute(FakeCluster(), window, window)
+    assert [item.result for item in outcomes] == ["Done", "Unchanged"]

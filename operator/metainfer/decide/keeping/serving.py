@@ -12,10 +12,12 @@ from metainfer.api.durations import parse_duration_us
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.served import Drift, ServedBaseline, ServedFigures, ServedStatus
 from metainfer.decide.conditions import format_time, parse_time
+from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
 from metainfer.decide.keeping.served import build_baseline, settled_windows, show_latency, widen_baseline
 from metainfer.decide.latency.reading import LatencyReading
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
+from metainfer.decide.plan import RecordServed
 
 OBSERVED = "Observed"
 UNKNOWN_BY_NATURE = frozenset({"NotWatched", "NoRequests", "MetricsUnreachable", "NoPodToScrape", "ReadingFailed"})
@@ -48,7 +50,7 @@ def _begin(draft: Draft, decision_id: str) -> None:
 
 
 def _take_news(draft: Draft) -> None:
-    """Windows that ended since the last look: the newest shown, all of them taken for the baseline while there is none."""
+    """Windows that ended since the last look: each recorded once, the newest shown, all of them taken for the baseline while there is none."""
     served, windows, drift = draft.status.served, settled_windows(draft), draft.snapshot.adaptation.spec.drift
     if served is None or not windows:
         return
@@ -56,6 +58,8 @@ def _take_news(draft: Draft) -> None:
     news = [window for window in windows if window.ended_at > seen]
     if not news:
         return
+    for window in news:
+        _record(draft, window)
     baseline, last = _carry_on(served.baseline, windows, news, drift), _figures(news[-1])
     draft.put(served=served.model_copy(update={"last": last, "baseline": baseline, "p99_ratio_permille": _ratio(last, baseline)}))
 
@@ -69,6 +73,13 @@ def _carry_on(baseline: ServedBaseline | None, windows: Sequence[ServedWindow], 
     for window in news:
         baseline = widen_baseline(baseline, window, drift)
     return baseline
+
+
+def _record(draft: Draft, window: ServedWindow) -> None:
+    recommendation, run = draft.status.recommendation, draft.status.run
+    if recommendation is not None and run is not None and _tells(window.reading):
+        digest = draft.status.model.digest if draft.status.model is not None else ""
+        draft.act(RecordServed(recommendation.decision_id, run.id, candidate_of(recommendation.config), digest, window))
 
 
 def _tells(reading: LatencyReading) -> bool:

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.unit.decide.keeping.make_windows import make_window, spoiled
-from tests.unit.decide.make_world import ORT, World, faster_on, make_world
+from tests.unit.decide.make_world import ORT, World, faster_on, kinds, make_world
 
 from metainfer.decide.conditions import parse_time
+from metainfer.decide.configs import candidate_of
 from metainfer.decide.latency.findings import LatencyFinding
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
+from metainfer.decide.plan import RecordServed
 
 OBSERVED, ANSWER = "LatencyObserved", "AnswerTrue"
 SLOWER = {"p99_ms": 52.0, "mean_ms": 14.0}
@@ -168,3 +170,19 @@ def test_another_metric_begins_another_baseline() -> None:
     assert served.baseline is not None
     assert (served.baseline.metric, served.baseline.p99) == ("mesh_request_seconds", "52ms")
     assert world.condition(ANSWER)[0] == "True"
+
+
+def test_each_window_that_tells_something_is_recorded_once() -> None:
+    """Aggregates of what ran, with the configuration under which it ran; a pass more records nothing again."""
+    world = settled()
+    serve(world, 2)
+    serve(world, 1, first=2, finding=spoiled("NoRequests"))
+    world.turn()
+    recorded = kinds(world.actions, RecordServed)
+    assert [item.window.ended_at for item in recorded] == [settled_at(world) + index * timedelta(minutes=15) for index in (1, 2)]
+    decided = world.status.recommendation
+    assert decided is not None
+    assert {(item.decision_id, item.candidate) for item in recorded} == {
+        (world.status.recommendation.decision_id, candidate_of(world.status.recommendation.config))
+    }
+    assert recorded[0].digest == "d" * 64
