@@ -20,7 +20,6 @@ from metainfer.decide.facts import AdaptationSnapshot
 from metainfer.decide.keeping.by_hand import follow_request
 from metainfer.decide.keeping.chain import keep_true
 from metainfer.decide.keeping.history import keep_history
-from metainfer.decide.keeping.taking_back import note_taken_back
 from metainfer.decide.names import claim_of
 from metainfer.decide.own_jobs import forget_refusal
 from metainfer.decide.plan import AdaptationPlan
@@ -58,7 +57,6 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
 
 def _decide(draft: Draft, predictor: Predictor) -> AdaptationPlan:
     note_standing(draft)
-    note_taken_back(draft)
     # 1. and 2. Is there something to decide, and for whom?
     opened = _open(draft)
     if isinstance(opened, AdaptationPlan):

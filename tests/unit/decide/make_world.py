@@ -108,11 +108,11 @@ class World:
     def turn(self) -> AdaptationPlan:
         """One pass and what follows from it."""
         plan = decide_adaptation(self.snapshot, PhysicsPredictor(), self.now)
-        self._put_status(plan)
+        self.take(plan)
         for action in plan.actions:
             self.actions.append(action)
             if isinstance(action, CreateJob):
-                self._run(action)
+                self.run(action)
             elif isinstance(action, ApplyTarget):
                 self._apply(action)
             elif isinstance(action, RestoreTarget):
@@ -168,7 +168,7 @@ class World:
         """How many Jobs of the purpose were started so far."""
         return [job.purpose for job in self.jobs_started].count(purpose)
 
-    def _put_status(self, plan: AdaptationPlan) -> None:
+    def take(self, plan: AdaptationPlan) -> None:
         """What ``gather`` reads for the next pass is of the run that the status names, the model's portrait perhaps of an earlier one."""
         before, after = self.status.run, plan.status.run
         self.snapshot = replace(self.snapshot, adaptation=replace(self.snapshot.adaptation, status=plan.status))
@@ -178,7 +178,8 @@ class World:
         kept = profile if profile is not None and profile.run_id == after.profile_run else None
         self.snapshot = replace(self.snapshot, profile=kept, runs=(), checks=())
 
-    def _run(self, job: CreateJob) -> None:
+    def run(self, job: CreateJob) -> None:
+        """A Job that ends at once, and well."""
         assert job.name not in {item.name for item in self.jobs_started}, f"{job.name} was started twice"
         self.jobs_started.append(job)
         facts = JobFacts(job.namespace, job.name, f"uid-{job.name}", job.labels, job.annotations, created_at=self.now, condition="Complete", succeeded=1)

@@ -68,7 +68,7 @@ class LyingWorld(World):
 
     answers: Mapping[str, Report] = field(default_factory=dict)
 
-    def _run(self, job: CreateJob) -> None:
+    def run(self, job: CreateJob) -> None:
         self.jobs_started.append(job)
         facts = JobFacts(job.namespace, job.name, f"uid-{job.name}", job.labels, job.annotations, created_at=self.now, condition="Complete", succeeded=1)
         self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, facts))

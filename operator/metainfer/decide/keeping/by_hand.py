@@ -14,7 +14,7 @@ from metainfer.api.v1alpha1.model_adaptation import RollbackStatus
 from metainfer.decide.conditions import format_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import find_changed, read_inputs
-from metainfer.decide.keeping.taking_back import taken_back_words
+from metainfer.decide.keeping.taking_back import note_taken_back, taken_back_words
 from metainfer.decide.scene import Scene
 from metainfer.decide.wanted import OWNERS, Wanted, find_earlier
 
@@ -26,6 +26,7 @@ SHOWN: Final = 64
 
 def follow_request(draft: Draft, scene: Scene) -> bool:
     """Whether somebody's wish stands: then nothing is decided here, and what they asked for is wanted (``wanted``)."""
+    note_taken_back(draft)
     requested, run, back = draft.snapshot.adaptation.rollback_to[:SHOWN], draft.status.run, draft.status.rollback
     if not requested:
         if back is not None:
