@@ -496,6 +496,8 @@ class PoolSnapshot:
     """Why the sample store is away; empty = it is not."""
     learned: LearnedState = field(default_factory=LearnedState)
     """Of the predictor that ranks now."""
+    adaptations: tuple[AdaptationFacts, ...] = ()
+    """Of the whole cluster: their checks tell what no probe can see while the cards are held."""
 
 
 @dataclass(frozen=True, slots=True)

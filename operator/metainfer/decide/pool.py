@@ -14,6 +14,7 @@ from datetime import datetime
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL, JobRefusal
 from metainfer.decide.caps import free_probes, measured_nodes, running_jobs
+from metainfer.decide.condemning import note_verdicts
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait
 from metainfer.decide.families import Membership, NoMembership, cards_used
@@ -43,7 +44,7 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     # 1. Which node is in which family.
     work = open_pass(snapshot, now)
     # 2. Finished probes become portraits, which note what labels say; 3. each against its family.
-    portraits = assess(work, note_labels(work, merge_results(work)))
+    portraits = assess(work, note_verdicts(work, note_labels(work, merge_results(work))))
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)
     labels = _label_writes(work, portraits)

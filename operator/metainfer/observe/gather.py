@@ -151,7 +151,9 @@ class Gatherer(LeftoverGatherer):
         recorded = await self._store.find_probes(ended.known) if ended.known else ()
         in_portrait = {portrait.status.probe_job for portrait in portraits.values()}
         results = tuple(sorted((item for item in (*recorded, *fresh) if item.job not in in_portrait), key=lambda item: item.finished_at))
-        snapshot = PoolSnapshot(pool, pools, nodes, self._view.card_pods(), portraits, jobs, results, self._limits, self._store.problem)
+        snapshot = PoolSnapshot(
+            pool, pools, nodes, self._view.card_pods(), portraits, jobs, results, self._limits, self._store.problem, adaptations=self._view.adaptations()
+        )
         return GatheredPool(snapshot, fresh)
 
     async def gather_adaptation(self, namespace: str, name: str) -> GatheredAdaptation | None:

@@ -121,14 +121,22 @@ def _wakes_of_pool(change: Change, pool: PoolFacts) -> Wakes:
 def _wakes_of_adaptation(change: Change, cluster: ClusterCache) -> Wakes:
     ends = [facts for facts in (change.old, change.new) if isinstance(facts, AdaptationFacts)]
     if len(ends) == 2 and _asked(ends[0]) == _asked(ends[1]):
-        # Its status: our own, written by the pass that knows what comes next.
-        return Wakes()
+        # Its status: our own, written by the pass that knows what comes next. Only a card that a check found slow is news to others.
+        return Wakes(soon=frozenset(_condemning_pools(*ends)))
     targets = {(facts.namespace, facts.spec.target_ref.name) for facts in ends}
     peers = {adaptation_request(key) for target in targets for key in cluster.interest.adaptations_of(target)}
     itself = adaptation_request(change.key)
     # The one that is named no more is to be left; the one that is named may have another policy now.
     marked = {target_request(key) for key in targets if (found := cluster.deployment(*key)) is not None and is_marked(found)}
     return Wakes(frozenset({itself} | marked), frozenset(peers) - {itself})
+
+
+def _condemning_pools(before: AdaptationFacts, after: AdaptationFacts) -> Iterator[Request]:
+    old, new = before.status.check, after.status.check
+    verdict, recommendation = new.verdict if new is not None else None, before.status.recommendation
+    fresh = verdict is not None and verdict.verdict == "Card" and (old is None or old.verdict != verdict)
+    if fresh and recommendation is not None:
+        yield pool_request(recommendation.config.pool)
 
 
 def _asked(facts: PoolFacts | AdaptationFacts) -> tuple[object, ...]:

@@ -151,6 +151,23 @@ def test_a_status_that_we_wrote_does_not_wake_its_own_object() -> None:
     assert watch.wakes_of(ADAPTATION, _changed(make_adaptation(), lambda raw: raw.update(status={"observedGeneration": 1}))) == NOBODY
 
 
+def test_a_card_that_a_check_found_slow_is_news_for_its_pool() -> None:
+    """The pool marks its node before the pods are placed anew. Other verdicts, and the same one again, are news for nobody."""
+    watch = _watch()
+    config = {"pool": "lab", "family": "ort", "executionProvider": "CPUExecutionProvider"}
+    decided = {"decisionId": "d1", "config": config, "expected": {}, "decidedAt": "2026-01-02T03:04:05Z"}
+    verdict = {"reason": "P99Drift", "verdict": "Card", "node": "node-1", "judgedAt": "2026-01-02T04:04:05Z"}
+
+    def say(**changes: str) -> Callable[[Raw], Any]:
+        return lambda raw: raw.update(status={"observedGeneration": 1, "recommendation": decided, "check": {"verdict": verdict | changes}})
+
+    found = _changed(make_adaptation(), say(verdict="Nothing"))
+    assert watch.wakes_of(ADAPTATION, found) == NOBODY
+    slow = _changed(found, say())
+    assert watch.wakes_of(ADAPTATION, slow) == (set(), {"lab"})
+    assert watch.wakes_of(ADAPTATION, _changed(slow, say())) == NOBODY
+
+
 def test_an_adaptation_wakes_itself_and_its_rivals() -> None:
     """Those of its target, the old one and the new one: who is older may have changed."""
     watch = _watch()
