@@ -30,7 +30,7 @@ def test_a_verdict_marks_the_node_at_once_and_has_it_measured() -> None:
     assert lab.labelled() == []
     condemn(lab, "n2")
     probes = len(lab.probes)
-    lab.turn()
+    lab.play(1)
     assert lab.labelled() == ["n2"]
     wanted = lab.status("n2").probe_wanted
     assert wanted is not None
@@ -43,7 +43,7 @@ def test_a_card_recovers_from_a_verdict_as_from_a_probe() -> None:
     lab = make_lab(lambda _node, _hours: 1.0)
     lab.play(25)
     condemn(lab, "n2")
-    lab.turn()
+    lab.play(1)
     assert lab.labelled() == ["n2"]
     lab.play(60)
     assert lab.labelled() == []
@@ -56,7 +56,7 @@ def test_other_verdicts_say_nothing_about_the_card() -> None:
     lab.play(25)
     for verdict in ("Load", "Model", "Driver", "Nothing", "CheckFailed"):
         condemn(lab, "n2", verdict)
-        lab.turn()
+        lab.play(1)
     assert lab.labelled() == []
 
 
