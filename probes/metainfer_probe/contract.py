@@ -31,6 +31,8 @@ EXIT_FAILED_WITH_REASON = 3
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 OpClass = Literal["matmul", "convolution", "attention", "elementwise", "recurrent", "layout", "other"]
 MatmulShape = Literal["tiny", "gemv", "m32", "m256", "big"]
+ProbePurpose = Literal["portrait", "calibration"]
+"""A calibration is a short probe of a card that has a portrait, made to find out whether its family still does what it did."""
 
 NESTING_LIMIT = 32
 """Levels of a report; its own are 8. Deeper ones would end the reader's stack, not its patience."""
@@ -89,6 +91,7 @@ class NodeRequest(ContractModel):
     providers: tuple[str, ...]
     duration_seconds: float = Field(default=30.0, gt=0, le=600)
     threads: int = Field(default=1, ge=1, le=1024)
+    purpose: ProbePurpose = "portrait"
 
 
 class RefusedModel(ContractModel):
@@ -235,6 +238,7 @@ class NodeReport(ContractModel):
     figures: tuple[ProviderFigures, ...] = Field(default=(), max_length=32)
     problems: tuple[ProviderProblem, ...] = Field(default=(), max_length=256)
     measured_seconds: Rate = 0.0
+    purpose: ProbePurpose = "portrait"
     failure: Failure | None = None
     detail: dict[str, object] = {}
 

@@ -55,6 +55,7 @@ def measure_node(request: NodeRequest, *, micro: MicroProbe | None = None) -> No
         bandwidth_gigabytes_per_second={figure.level: figure.gigabytes_per_second for figure in copies},
         figures=figures,
         problems=problems,
+        purpose=request.purpose,
         measured_seconds=round(copy_seconds + sum(answer.measured_seconds for answer in answers.values()), 3),
         failure=_failure(figures, problems),
         detail={

@@ -10,6 +10,7 @@ from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import Candidate, ContainerFacts, Portrait
 from metainfer.decide.filters import Context, filter_candidates
+from metainfer.decide.known_families import holds
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction, Predictor, Question
 from metainfer.decide.ranking import Costs, Objective, resolve_objective
@@ -51,7 +52,8 @@ def rank_choice(draft: Draft, scene: Scene, profile: ProfileReport, predictor: P
         return draft.stall("NoFeasibleCandidate", f"none of {len(candidates)} candidates is possible: {words}", seconds=RECHECK_SECONDS)
     questions = [Question(item, profile, _typical(scene, item), spec.load.clients, _profiled_on(draft, item)) for item in feasible.kept]
     predicted = dict(zip(feasible.kept, predictor.predict(questions), strict=True))
-    predictions = recall(predicted, draft.snapshot.earlier, draft.snapshot.portraits, load_clients=spec.load.clients)
+    earlier = [run for run in draft.snapshot.earlier if holds(draft, run)]
+    predictions = recall(predicted, earlier, draft.snapshot.portraits, load_clients=spec.load.clients)
     current = scene.current if scene.current in predictions else None
     return Ranking(predictions, resolve_objective(spec), _costs(scene), profile, current)
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily
+from metainfer.api.v1alpha1.known_family import KnownFamily
 from metainfer.api.v1alpha1.node_portrait import NodePortraitStatus, Sighting
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.facts import NodeFacts
@@ -190,3 +191,19 @@ def is_of_present_driver(status: NodePortraitStatus | None, finished_at: datetim
     if seen is None or finished_at >= parse_time(seen.since):
         return True
     return bool(measured_under) and is_same_version(measured_under, seen.value)
+
+
+def key_of(pool: str, family: str) -> str:
+    """Of a family in the status of an adaptation."""
+    return f"{pool}/{family}"
+
+
+def leading_driver(families: Sequence[KnownFamily], pool: str, family: str) -> str:
+    """The driver version that a family's figures should be of: the latest that was acted on; empty = nobody knows any."""
+    known = next((item.driver_versions for item in families if item.key == key_of(pool, family)), ())
+    return known[0] if known else ""
+
+
+def is_leading(status: NodePortraitStatus, leading: str) -> bool:
+    """Whether a node has that driver; a node that tells none may have it."""
+    return not leading or status.driver_seen is None or is_same_version(status.driver_seen.value, leading)

@@ -51,7 +51,7 @@ class FamilyOption:
     excluded: Mapping[str, Exclusion] = field(default_factory=dict)
     """The family's other nodes."""
     portraits: tuple[Portrait, ...] = ()
-    """Of ``nodes``, most typical first (correction factor nearest to 1, healthy ones before degraded ones)."""
+    """Of ``nodes``, most typical first: healthy before degraded, those with the driver that counts before others, correction factor nearest to 1."""
     free_cards: Mapping[str, int] = field(default_factory=dict)
     """Per node of ``nodes``: allocatable cards minus those held by pods; the target's own pods do not count."""
     no_room: Exclusion | None = None

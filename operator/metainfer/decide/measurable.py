@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from metainfer.decide.cards import read_partitioning
 from metainfer.decide.facts import AdaptationSnapshot, NodeFacts
 from metainfer.decide.families import Exclusion, FamilyOption
 from metainfer.decide.image_room import why_no_image_room
@@ -56,6 +57,12 @@ def _card_refused(snapshot: AdaptationSnapshot, node: NodeFacts) -> Exclusion | 
     return Exclusion(failure.reason, f"node {node.name} did not hand out its card: {failure.message}")
 
 
+def _being_partitioned(_snapshot: AdaptationSnapshot, node: NodeFacts) -> Exclusion | None:
+    """Its labels may still tell of cards that are no longer there."""
+    state = read_partitioning(node)
+    return Exclusion("CardsBeingPartitioned", f"the cards of node {node.name} are being cut into slices ({state})") if state else None
+
+
 def _evicted(snapshot: AdaptationSnapshot, node: NodeFacts) -> Exclusion | None:
     """One eviction is enough: the measurement may have been what filled the node."""
     results = [item for item in (snapshot.profile, *snapshot.runs) if item is not None]
@@ -69,4 +76,4 @@ def _no_image_room(snapshot: AdaptationSnapshot, node: NodeFacts) -> Exclusion |
     return Exclusion("NoImageSpace", words) if words else None
 
 
-RULES: Final[tuple[Rule, ...]] = (_volume_elsewhere, _card_refused, _evicted, _no_image_room)
+RULES: Final[tuple[Rule, ...]] = (_volume_elsewhere, _card_refused, _being_partitioned, _evicted, _no_image_room)

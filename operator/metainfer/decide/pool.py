@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.common import FAMILY_LABEL, HEALTH_LABEL, JobRefusal
+from metainfer.decide.calibrating import calibrate_families, calibration_turns
 from metainfer.decide.caps import free_probes, measured_nodes, running_jobs
+from metainfer.decide.cards import count_free
 from metainfer.decide.condemning import note_verdicts
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot, Portrait
@@ -45,13 +47,17 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     work = open_pass(snapshot, now)
     # 2. Finished probes become portraits, which note what labels say; 3. each against its family.
     portraits = assess(work, note_verdicts(work, note_labels(work, merge_results(work))))
+    calibrations = calibrate_families(work, portraits)
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)
     labels = _label_writes(work, portraits)
     jobs: tuple[Action, ...] = (*_end_pointless_probes(work, portraits), *probes.starts)
-    actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *find_events(work, portraits))
+    actions = (*_portrait_writes(work, portraits), *jobs, *labels[:LABELS_PER_PASS], *find_events(work, portraits, calibrations))
     # 6. Status.
-    findings = PoolFindings(places=work.places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal)
+    findings = PoolFindings(
+        places=work.places, portraits=portraits, obstacles=probes.obstacles, starting=len(probes.starts), refusal=probes.refusal,
+        calibrations=calibrations,
+    )  # fmt: skip
     waiting = bool(probes.starts or probes.obstacles or running_jobs(snapshot.jobs, snapshot.pool.name))
     pauses = (SOON_SECONDS if len(labels) > LABELS_PER_PASS else None, RECHECK_SECONDS if waiting else None, probes.next_seconds)
     return PoolPlan(build_pool_status(snapshot, findings, now), actions, min((item for item in pauses if item is not None), default=None))
@@ -122,7 +128,7 @@ def _next_probes(work: PoolPass, portraits: Mapping[str, Portrait]) -> _Probes:
         elif case.node.name in taken or len(starts) >= allowance:
             obstacles.append(Obstacle("ProbesPending", f"node {case.node.name} waits for its turn"))
         else:
-            starts.append(build_probe_job(case, snapshot.pool, snapshot.limits))
+            starts.append(build_probe_job(case, snapshot.pool, snapshot.limits, calibrates=need.calibrates))
     return _held_back(work, _Probes(tuple(starts), tuple(obstacles), next_seconds=_soonest(later)))
 
 
@@ -148,10 +154,12 @@ def _cases(work: PoolPass, portraits: Mapping[str, Portrait]) -> Sequence[ProbeC
         resource = place.family.resource
         if resource not in used:
             used[resource] = cards_used(work.snapshot.card_pods, resource)
-        free = node.allocatable.get(resource, 0) - used[resource][node.name]
+        free = count_free(node, resource, used[resource][node.name])
         jobs = tuple(job for job in work.jobs_of_node.get(node.name, ()) if is_of_this_card(job, node, place))
         circumstances = circumstances_of(node, place, work.snapshot.pool, work.snapshot.limits)
         cases.append(ProbeCase(node, place, portraits.get(node.name), free, jobs, circumstances))
+    turns = calibration_turns(work, cases)
+    cases = [replace(case, calibrates=case.node.name in turns) for case in cases]
     # Never measured first, then the oldest portrait: a new family is usable soonest.
     return sorted(cases, key=lambda case: (case.portrait.status.measured_at or "" if case.portrait else "", case.node.name))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.accelerator_pool import FamilyCalibration
+from metainfer.decide.calibration import family_calibration
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import Portrait
 from metainfer.decide.plan import EmitEvent
@@ -17,9 +19,17 @@ MOST_EVENTS = 4
 """Of one pass; the rest is in the status."""
 
 
-def find_events(work: PoolPass, portraits: Mapping[str, Portrait]) -> tuple[EmitEvent, ...]:
+def find_events(work: PoolPass, portraits: Mapping[str, Portrait], calibrations: Mapping[str, FamilyCalibration]) -> tuple[EmitEvent, ...]:
     """Failures first."""
-    return (*_failures(work, portraits), *_health_changes(work, portraits))[:MOST_EVENTS]
+    return (*_failures(work, portraits), *_shifts(work, calibrations), *_health_changes(work, portraits))[:MOST_EVENTS]
+
+
+def _shifts(work: PoolPass, calibrations: Mapping[str, FamilyCalibration]) -> Iterator[EmitEvent]:
+    """A family that does something else than before."""
+    for name, calibration in sorted(calibrations.items()):
+        if calibration.epoch > family_calibration(work.snapshot.pool, name).epoch:
+            words = f"family {name}: its cards do {calibration.shift_permille / 10:.0f} % of what they did (median of {calibration.cards} against themselves)"
+            yield EmitEvent("Warning", "CalibrationShifted", f"{words}: what was decided for them is worked out anew, one adaptation after the other")
 
 
 def _health_changes(work: PoolPass, portraits: Mapping[str, Portrait]) -> Iterator[EmitEvent]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily, AcceleratorPoolStatus, FamilyStatus, UnassignedNode
+from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily, AcceleratorPoolStatus, FamilyCalibration, FamilyStatus, UnassignedNode
 from metainfer.api.v1alpha1.common import JobRefusal
+from metainfer.decide.cards import count_cards, count_free
 from metainfer.decide.conditions import Finding, find_store_outage, merge_conditions
 from metainfer.decide.drivers import read_driver
 from metainfer.decide.facts import NodeFacts, PoolSnapshot, Portrait
@@ -29,6 +30,7 @@ class PoolFindings:
     obstacles: tuple[Obstacle, ...]
     starting: int
     refusal: JobRefusal | None = None
+    calibrations: Mapping[str, FamilyCalibration] = field(default_factory=dict)
 
     @property
     def measured(self) -> Mapping[str, Portrait]:
@@ -58,15 +60,15 @@ def _family(family: AcceleratorFamily, nodes: Mapping[str, NodeFacts], snapshot:
     mine = [nodes[name] for name, place in findings.places.items() if isinstance(place, Membership) and place.family.name == family.name]
     used = cards_used(snapshot.card_pods, family.resource)
     portraits = [findings.portraits[node.name] for node in mine if node.name in findings.portraits]
-    cards = sum(node.allocatable.get(family.resource, 0) for node in mine)
     return FamilyStatus(
         name=family.name,
         nodes=len(mine),
-        cards=cards,
-        free_cards=max(0, cards - sum(used[node.name] for node in mine)),
+        cards=sum(count_cards(node, family.resource) for node in mine),
+        free_cards=sum(count_free(node, family.resource, used[node.name]) for node in mine),
         probed=sum(portrait.status.measured_at is not None for portrait in portraits),
         degraded=sum(portrait.status.health == "Degraded" for portrait in portraits),
         driver_versions=tuple(sorted({version for node in mine if (version := read_driver(family, node))}))[:8],
+        calibration=findings.calibrations.get(family.name, FamilyCalibration()),
     ).model_copy(update=family_figures(snapshot.learned, snapshot.pool.name, family.name))
 
 

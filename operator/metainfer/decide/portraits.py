@@ -13,8 +13,10 @@ from statistics import median
 from metainfer.api.durations import format_duration_us
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus, PortraitFigures
+from metainfer.decide.calibration import chain_speed
+from metainfer.decide.cards import count_cards, read_sharing
 from metainfer.decide.conditions import format_time
-from metainfer.decide.drivers import read_driver
+from metainfer.decide.drivers import is_same_version, read_driver
 from metainfer.decide.facts import NodeFacts, Portrait, ProbeResult
 from metainfer.decide.families import Membership, selector_keys
 from metainfer.decide.names import short_hash
@@ -50,13 +52,37 @@ def build_portrait(node: NodeFacts, membership: Membership, result: ProbeResult)
     identity = {
         "observed_generation": 1,
         "identity": build_identity(node, membership),
-        "cards": node.allocatable.get(membership.family.resource, 0),
+        "cards": count_cards(node, membership.family.resource),
+        "sharing": read_sharing(node, membership.family.resource),
         "memory_bytes": membership.family.memory_bytes_per_card or report.machine.memory_bytes,
         "driver_version": read_driver(membership.family, node) or (report.machine.card.driver_version if report.machine.card is not None else ""),
         "measured_at": format_time(result.finished_at),
         "probe_job": result.job,
     }
     return spec, portray(report).model_copy(update=identity)
+
+
+CARRIED = ("health", "trial", "driver_seen", "firmware_seen", "upgrade_seen")
+
+
+def carry_on(known: NodePortraitStatus, status: NodePortraitStatus) -> NodePortraitStatus:
+    """A new portrait with what goes on from one probe to the next. Labels that are missing just now say nothing new of the driver."""
+    kept: dict[str, object] = {name: getattr(known, name) for name in CARRIED}
+    if not status.driver_version and known.driver_seen is not None:
+        kept["driver_version"] = known.driver_seen.value
+    carried = status.model_copy(update=kept)
+    speed = chain_speed(known.speed_ppm, speeds_of(known), speeds_of(carried)) if _compares(known, carried) else known.speed_ppm
+    return carried.model_copy(update={"speed_ppm": speed})
+
+
+def _compares(known: NodePortraitStatus, status: NodePortraitStatus) -> bool:
+    """Whether it is the same card under the same driver, measured with the same runtimes: then a difference is the card's own."""
+    same = known.measured_at is not None and known.identity == status.identity
+    return same and _runtimes(known) == _runtimes(status) and is_same_version(known.driver_version, status.driver_version)
+
+
+def _runtimes(status: NodePortraitStatus) -> frozenset[tuple[str, str]]:
+    return frozenset((item.execution_provider, item.runtime_version) for item in status.figures)
 
 
 def portray(report: NodeReport) -> NodePortraitStatus:
@@ -84,6 +110,11 @@ def _figures(item: ProviderFigures) -> PortraitFigures:
         launch_p99=format_duration_us(item.launch_p99_us),
         launch_p50_nanoseconds=round(item.launch_p50_us * 1000),
     )
+
+
+def tells_of_its_card(portrait: Portrait) -> bool:
+    """A card that is shared was measured beside whoever had it at that moment: it is compared with nobody."""
+    return portrait.status.measured_at is not None and not portrait.status.sharing
 
 
 def assess_family(portraits: Sequence[Portrait]) -> Mapping[str, Assessment]:

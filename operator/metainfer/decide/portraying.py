@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
+from metainfer.decide.calibration import family_calibration
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.drivers import read_upgrade, sight
 from metainfer.decide.facts import NodeFacts, Portrait, ProbeResult
 from metainfer.decide.families import Membership
 from metainfer.decide.health import judge_health
 from metainfer.decide.pool_pass import PoolPass
-from metainfer.decide.portraits import Assessment, assess_family
+from metainfer.decide.portraits import Assessment, assess_family, tells_of_its_card
 from metainfer.decide.probe_failures import circumstances_of, mark_sick, portray_result
 from metainfer.decide.probing import is_of_this_card
 
@@ -30,8 +31,16 @@ def merge_results(work: PoolPass) -> dict[str, Portrait]:
         if result.node in members and not _is_stale(before, result.finished_at) and _counts(work, result, *members[result.node]):
             node, place = members[result.node]
             circumstances = circumstances_of(node, place, work.snapshot.pool, work.snapshot.limits)
-            portraits[result.node] = portray_result(node, place, result, before, circumstances)
+            portraits[result.node] = _at_level(work, portray_result(node, place, result, before, circumstances), before)
     return portraits
+
+
+def _at_level(work: PoolPass, portrait: Portrait, before: Portrait | None) -> Portrait:
+    """A card's first portrait is what its family does now: it counts from there on."""
+    if portrait.status.measured_at is None or (before is not None and before.status.measured_at is not None):
+        return portrait
+    level = family_calibration(work.snapshot.pool, portrait.spec.family).level_ppm
+    return replace(portrait, status=portrait.status.model_copy(update={"speed_ppm": level}))
 
 
 def _counts(work: PoolPass, result: ProbeResult, node: NodeFacts, place: Membership) -> bool:
@@ -65,7 +74,7 @@ def assess(work: PoolPass, portraits: Mapping[str, Portrait]) -> dict[str, Portr
     """The portraits with factor and health, each by its own family."""
     by_family: dict[str, list[Portrait]] = {}
     for node, place in work.members():
-        if node.name in portraits and portraits[node.name].status.measured_at is not None:
+        if node.name in portraits and tells_of_its_card(portraits[node.name]):
             by_family.setdefault(place.family.name, []).append(portraits[node.name])
     assessed = dict(portraits)
     for family in by_family.values():

@@ -12,7 +12,7 @@ from metainfer.decide.drivers import read_driver
 from metainfer.decide.facts import MeasuringLimits, NodeFacts, PoolFacts, Portrait, ProbeResult
 from metainfer.decide.families import Membership
 from metainfer.decide.names import short_hash
-from metainfer.decide.portraits import build_identity, build_portrait
+from metainfer.decide.portraits import build_identity, build_portrait, carry_on
 from metainfer_probe.contract import Failure, NodeReport
 
 RETRY_BASE: Final = timedelta(minutes=5)
@@ -62,18 +62,10 @@ def portray_result(  # budget: one node, what was found, and what was known befo
     problem, known = find_problem(result), before.status if before is not None else NodePortraitStatus(observed_generation=1)
     if problem is None:
         spec, status = build_portrait(node, place, result)
-        return Portrait(node.name, spec, _carry_on(known, status))
+        return Portrait(node.name, spec, carry_on(known, status))
     failure = record_failure(known.probe_failure, result, problem, circumstances)
     spec = NodePortraitSpec(node_uid=node.uid, pool=place.pool, family=place.family.name)
     return Portrait(node.name, spec, known.model_copy(update={"probe_failure": failure}))
-
-
-def _carry_on(known: NodePortraitStatus, status: NodePortraitStatus) -> NodePortraitStatus:
-    """A new portrait with what goes on from one probe to the next. Labels that are missing just now say nothing new of the driver."""
-    kept: dict[str, object] = {name: getattr(known, name) for name in ("health", "trial", "driver_seen", "firmware_seen", "upgrade_seen")}
-    if not status.driver_version and known.driver_seen is not None:
-        kept["driver_version"] = known.driver_seen.value
-    return status.model_copy(update=kept)
 
 
 def mark_sick(portrait: Portrait) -> Portrait:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from metainfer.api.durations import parse_duration, parse_duration_us
+from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec
 from metainfer.api.v1alpha1.node_portrait import ProbeFailure
+from metainfer.decide.calibration import LEAST_PROBE, PROBE_SHARE
+from metainfer.decide.cards import read_partitioning
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.drivers import UPGRADE_QUEUED, VersionCase, is_same_version, is_upgrading, read_upgrade
 from metainfer.decide.facts import JobFacts, MeasuringLimits, NodeFacts, PoolFacts, Portrait, Toleration
@@ -37,6 +39,8 @@ class ProbeCase:
     """Probe Jobs for this node, running and finished."""
     circumstances: str = ""
     """See ``probe_failures.circumstances_of``."""
+    calibrates: bool = False
+    """It is this node's turn to tell what its family does now."""
 
     @property
     def failure(self) -> ProbeFailure | None:
@@ -59,6 +63,7 @@ class ProbeNeed:
 
     why: str
     due_at: datetime
+    calibrates: bool = False
 
 
 def find_need(case: ProbeCase, spec: AcceleratorPoolSpec, limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
@@ -105,12 +110,16 @@ def _too_old(case: ProbeCase, spec: AcceleratorPoolSpec, _limits: MeasuringLimit
     return ProbeNeed(f"portrait is older than {spec.probe.max_age}", parse_time(measured_at) + parse_duration(spec.probe.max_age))
 
 
-NEEDS = (_unmeasured, _other_driver, _doubtful, _wanted, _too_old)
+def _calibrates(case: ProbeCase, _spec: AcceleratorPoolSpec, _limits: MeasuringLimits, now: datetime) -> ProbeNeed | None:
+    return ProbeNeed("calibration of its family", now, calibrates=True) if case.calibrates else None
+
+
+NEEDS = (_unmeasured, _other_driver, _doubtful, _wanted, _too_old, _calibrates)
 
 
 def find_obstacle(case: ProbeCase, limits: MeasuringLimits, now: datetime) -> Obstacle | None:
     """First reason that keeps the node from being probed now."""
-    for rule in (_under_way, _not_ready, _upgrading, _under_pressure, _no_disk_room, _failed_before, _busy):
+    for rule in (_under_way, _not_ready, _upgrading, _being_partitioned, _under_pressure, _no_disk_room, _failed_before, _busy):
         obstacle = rule(case, limits, now)
         if obstacle is not None:
             return obstacle
@@ -147,6 +156,11 @@ def _upgrading(case: ProbeCase, _limits: MeasuringLimits, now: datetime) -> Obst
     return Obstacle("DriverUpgrading", f"node {case.node.name}: its driver is being upgraded ({state})")
 
 
+def _being_partitioned(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
+    state = read_partitioning(case.node)
+    return Obstacle("CardsBeingPartitioned", f"node {case.node.name}: its cards are being cut into slices ({state})") if state else None
+
+
 def _under_pressure(case: ProbeCase, _limits: MeasuringLimits, _now: datetime) -> Obstacle | None:
     pressures = [kind for kind in PRESSURES if case.node.conditions.get(kind) == "True"]
     return Obstacle(pressures[0], f"node {case.node.name} reports {pressures[0]}") if pressures else None
@@ -181,9 +195,10 @@ def is_of_this_card(job: JobFacts, node: NodeFacts, membership: Membership) -> b
     return job.annotations.get(CARD_ANNOTATION, "") in ("", build_identity(node, membership))
 
 
-def build_probe_job(case: ProbeCase, pool: PoolFacts, limits: MeasuringLimits) -> CreateJob:
+def build_probe_job(case: ProbeCase, pool: PoolFacts, limits: MeasuringLimits, *, calibrates: bool = False) -> CreateJob:
     """The probe of one node. Its name holds node, identity, last portrait and the Job that failed before it: a restart finds it again."""
-    seconds = parse_duration_us(pool.spec.probe.duration) / 1e6
+    whole = parse_duration(pool.spec.probe.duration)
+    seconds = (max(LEAST_PROBE, whole * PROBE_SHARE) if calibrates else whole).total_seconds()
     measured_at = case.portrait.status.measured_at if case.portrait else None
     failed = case.failure.job if case.failure is not None else ""
     inputs = (pool.uid, case.node.uid, build_identity(case.node, case.membership), measured_at or "", failed, case.circumstances)
@@ -191,7 +206,12 @@ def build_probe_job(case: ProbeCase, pool: PoolFacts, limits: MeasuringLimits) -
         namespace=limits.operator_namespace,
         name=job_name("probe", *inputs),
         purpose="probe",
-        request=NodeRequest(providers=case.membership.family.execution_providers, duration_seconds=seconds, threads=limits.threads_per_card),
+        request=NodeRequest(
+            providers=case.membership.family.execution_providers,
+            duration_seconds=seconds,
+            threads=limits.threads_per_card,
+            purpose="calibration" if calibrates else "portrait",
+        ),
         owner={"apiVersion": "metainfer.dev/v1alpha1", "kind": "AcceleratorPool", "name": pool.name, "uid": pool.uid},
         node=case.node.name,
         resource=case.membership.family.resource,

@@ -6,6 +6,7 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import RunStatus
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.draft import Draft
+from metainfer.decide.drivers import is_of_present_driver
 from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
 from metainfer.decide.measurable import why_nowhere
 from metainfer.decide.measuring import build_measuring_job, find_profile_site, profile_assignment, profile_job_name
@@ -90,9 +91,11 @@ def may_inherit(draft: Draft, former: RunStatus, key: str) -> bool:
     result = draft.snapshot.profile
     if result is None or former.profile_key != key or result.report is None or not result.report.digest:
         return False
-    failure = _failure(result)
+    failure, portrait = _failure(result), draft.snapshot.portraits.get(result.node)
     if failure is not None:
         return not failure.retryable
+    if not is_of_present_driver(portrait.status if portrait is not None else None, result.finished_at):
+        return False
     return (draft.now - result.finished_at).total_seconds() <= FRESH_SECONDS
 
 

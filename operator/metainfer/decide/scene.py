@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
+from metainfer.decide.cards import count_free
 from metainfer.decide.declared import affinity_declarations, owners_template
+from metainfer.decide.drivers import is_leading, leading_driver
 from metainfer.decide.facts import AdaptationSnapshot, Candidate, ContainerFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
 from metainfer.decide.families import Exclusion, FamilyOption, Membership, assign_nodes, cards_used, selector_matches
 from metainfer.decide.measurable import find_unmeasurable
@@ -90,7 +92,7 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
     own = {pod.uid for pod in snapshot.target_pods}
     others = [pod for pod in snapshot.card_pods if pod.uid not in own and PURPOSE_LABEL not in pod.labels]
     used = cards_used(others, resource)
-    free = {node.name: max(0, node.allocatable.get(resource, 0) - used[node.name]) for node in nodes}
+    free = {node.name: count_free(node, resource, used[node.name]) for node in nodes}
     places = tuple(node for node in nodes if node.labels.get(HEALTH_LABEL) != DEGRADED_LABEL_VALUE)  # what is applied keeps pods off the others
     closed_now = tuple(node for node in raw.nodes if node.name in raw.excluded and raw.excluded[node.name].reason not in NEVER_SELECTED)
     return FamilyOption(
@@ -119,7 +121,13 @@ def _closed(target: TargetFacts, resource: str, providers: Sequence[str]) -> Exc
 def _typical_first(nodes: Sequence[NodeFacts], snapshot: AdaptationSnapshot) -> tuple[Portrait, ...]:
     known = [snapshot.portraits[node.name] for node in nodes if node.name in snapshot.portraits and snapshot.portraits[node.name].spec.node_uid == node.uid]
     mine = [portrait for portrait in known if portrait.status.measured_at is not None]
-    return tuple(sorted(mine, key=lambda item: (item.status.health == "Degraded", abs(item.status.correction_factor_permille - 1000), item.node)))
+    spec = mine[0].spec if mine else None
+    leading = leading_driver(snapshot.adaptation.status.families, spec.pool, spec.family) if spec is not None else ""
+
+    def order(item: Portrait) -> tuple[bool, bool, int, str]:
+        return item.status.health == "Degraded", not is_leading(item.status, leading), abs(item.status.correction_factor_permille - 1000), item.node
+
+    return tuple(sorted(mine, key=order))
 
 
 def _current(options: Sequence[FamilyOption], here: tuple[str, str] | None, baseline: Baseline, mapping: SettingsMapping | None) -> Candidate | None:
@@ -155,4 +163,4 @@ def _family_of_pods(options: Sequence[FamilyOption], pods: Sequence[PodFacts]) -
 def occupied_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> frozenset[str]:
     """Nodes of the family without a card that is really free now, whoever holds it: nothing can be measured there."""
     used = cards_used(snapshot.card_pods, option.family.resource)
-    return frozenset(node.name for node in option.nodes if node.allocatable.get(option.family.resource, 0) <= used[node.name])
+    return frozenset(node.name for node in option.nodes if count_free(node, option.family.resource, used[node.name]) == 0)

@@ -15,6 +15,7 @@ from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import Inputs, list_inputs, read_inputs, start_run
 from metainfer.decide.keeping.damping import AUTOMATIC
+from metainfer.decide.known_families import note_families
 from metainfer.decide.names import ADAPTATION_UID_LABEL, RUN_LABEL
 from metainfer.decide.plan import AdaptationPlan, DeleteJob
 from metainfer.decide.profiling import may_inherit, profile_key
@@ -68,6 +69,7 @@ def _start(draft: Draft, scene: Scene, trigger: Trigger, inputs: Inputs) -> None
     draft.forget_runs(profile=kept)
     draft.put(check=_kept_check(draft, trigger))
     draft.put(run=run, next_run=None, recommendation=None, baseline=None, candidates=(), candidate_count=0, rejections=())
+    note_families(draft, scene)
     note_standing(draft)  # what is on the Deployment is an earlier decision from here on
     draft.announce("Normal", "AdaptationStarted", str(trigger))
     _end_former_jobs(draft)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.unit.decide.make_facts import CPU_PROVIDER
 from tests.unit.decide.test_pool import make_member, make_pool_snapshot, make_report
 
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
@@ -40,6 +41,9 @@ class Lab:
     now: datetime = NOW
     card: Card | None = None
     """As its own library describes it."""
+    providers: Sequence[str] = (CPU_PROVIDER,)
+    """All of which every probe measures."""
+    runtime: str = "1.32.0"
     probes: list[tuple[float, str]] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)
 
@@ -51,9 +55,10 @@ class Lab:
     def play(self, minutes: int) -> None:
         """A pass each minute."""
         for _ in range(minutes):
-            self._turn()
+            self.turn()
 
-    def _turn(self) -> None:
+    def turn(self, seconds: float = 60.0) -> None:
+        """One pass, and what follows from it."""
         plan = decide_pool(self.snapshot, self.now)
         self.snapshot = replace(self.snapshot, pool=replace(self.snapshot.pool, status=plan.status), results=())
         for action in plan.actions:
@@ -69,7 +74,7 @@ class Lab:
                 self.events.append(action)
             elif isinstance(action, CreateJob):
                 self._measure(action)
-        self.now += timedelta(minutes=1)
+        self.now += timedelta(seconds=seconds)
 
     def _measure(self, job: CreateJob) -> None:
         node = job.node or ""
@@ -83,7 +88,8 @@ class Lab:
     def _report(self, node: str) -> NodeReport:
         report = scaled(self.speed(node, self.hours))
         machine = report.machine.model_copy(update={"card": self.card}) if report.machine is not None else None
-        return report.model_copy(update={"machine": machine})
+        figures = tuple(item.model_copy(update={"provider": name, "runtime_version": self.runtime}) for item in report.figures for name in self.providers)
+        return report.model_copy(update={"machine": machine, "figures": figures})
 
     def relabel(self, nodes: Sequence[str], **labels: str | None) -> None:
         """Somebody else's labeller writes (None = takes off) labels; ``__`` in a key stands for a dot, ``___`` for a slash."""

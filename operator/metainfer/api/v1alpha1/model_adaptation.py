@@ -26,6 +26,7 @@ from metainfer.api.v1alpha1.common import (
     keyed_by,
     rules,
 )
+from metainfer.api.v1alpha1.known_family import KnownFamily
 from metainfer.api.v1alpha1.served import Drift, ServedStatus
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
@@ -426,6 +427,9 @@ class ModelAdaptationStatus(ApiModel):
         default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."
     )
     served: ServedStatus | None = Field(default=None, description="served is what the target's own metrics say since the decision is in place.")
+    families: tuple[KnownFamily, ...] = Field(
+        default=(), max_length=32, json_schema_extra=keyed_by("key"), description="families are the cards as the last run found them, for comparison."
+    )
     candidates: tuple[CandidateStatus, ...] = Field(default=(), max_length=16, description="candidates are the best 16 of the ranking, best first.")
     candidate_count: int = Field(default=0, description="candidateCount is how many candidates were ranked.")
     rejections: tuple[RejectionStatus, ...] = Field(

@@ -79,6 +79,11 @@ class NodePortraitStatus(ApiModel):
     )
     card_model: str = Field(default="", max_length=128, description="cardModel is the card's own name.")
     cards: int = Field(default=0, description="cards is how many cards the node offers.")
+    sharing: str = Field(
+        default="",
+        max_length=63,
+        description="sharing says how a card is offered several times (time-slicing, mps); such a card is compared with no sibling. Empty = it is not.",
+    )
     memory_bytes: int = Field(default=0, description="memoryBytes of one card, as the probe saw it.")
     driver_version: str = Field(
         default="", max_length=128, description="driverVersion at the time of the measurement, by the node's labels, else as the card itself told the probe."
@@ -100,10 +105,16 @@ class NodePortraitStatus(ApiModel):
     throttled_permille: int = Field(
         default=0, description="throttledPermille is the share of the measured time in which the card was held back (quota, heat, power)."
     )
+    speed_ppm: int = Field(
+        default=1_000_000,
+        description="speedPpm is the card's speed against its own first probe, in millionths; changes of driver, runtime and cards are left out of it.",
+    )
     correction_factor_permille: int = Field(
         default=1000, description="correctionFactorPermille is this instance's speed against its family's median; 1000 = typical."
     )
-    health: Literal["Healthy", "Degraded", "Unknown"] = Field(default="Unknown", description="health of the node's cards, by their speed against the siblings'.")
+    health: Literal["Healthy", "Degraded", "Unknown"] = Field(
+        default="Unknown", description="health of the node's cards, by their speed against the siblings'."
+    )
     trial: HealthTrial | None = Field(default=None, description="trial is set while the cards' health is in doubt, and after it was.")
     probe_wanted: Sighting | None = Field(
         default=None, description="probeWanted says why and since when another probe is wanted; one that was made later has answered it."

@@ -12,7 +12,9 @@ from typing import Final
 from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
+from metainfer.decide.keeping.calibration import find_calibration_shift
 from metainfer.decide.keeping.checking import check_of, follow, note_success, put_check
+from metainfer.decide.keeping.drivers import find_driver_change, find_runtime_change
 from metainfer.decide.keeping.freshness import find_stale
 from metainfer.decide.keeping.lost import find_lost
 from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
@@ -23,7 +25,9 @@ from metainfer.decide.scene import Scene
 
 KeepCheck = Callable[[Draft, Scene], Suspicion | None]
 
-KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (find_lost, find_p99_drift, find_load_shift, find_stale)
+KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (
+    find_lost, find_driver_change, find_runtime_change, find_p99_drift, find_load_shift, find_calibration_shift, find_stale,
+)  # fmt: skip
 """Ordered: PlacementLost, DriverVersionChanged, RuntimeChanged, P99Drift, LoadShifted, CalibrationShifted, FreshnessExpired."""
 
 
