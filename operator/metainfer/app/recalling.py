@@ -75,7 +75,6 @@ class RecallingGatherer(Gatherer):
         earlier, history = await self._earlier(gathered.snapshot), await recall_decisions(self._samples, gathered.snapshot.adaptation)
         return replace(gathered, snapshot=replace(gathered.snapshot, earlier=earlier, history=history))
 
-
     async def _earlier(self, snapshot: AdaptationSnapshot) -> tuple[RunResult, ...]:
         """Benchmarks of the same file in other runs, newest last; none while the store is away: they sharpen a ranking, no more."""
         report = snapshot.profile.report if snapshot.profile is not None else None
@@ -83,10 +82,10 @@ class RecallingGatherer(Gatherer):
             return ()
         own = {run.job_uid for run in snapshot.runs}
         try:
-            found = await self._samples.samples(report.digest)
+            found = await self._samples.find_model_runs(report.digest, RECALLED_RUNS + len(own))
         except ConnectionError:
             return ()
-        return tuple(item.result for item in found if item.result.job_uid not in own)[-RECALLED_RUNS:]
+        return tuple(run for run in found if run.job_uid not in own)[-RECALLED_RUNS:]
 
 
 @dataclass(frozen=True, slots=True)

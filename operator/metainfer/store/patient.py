@@ -23,7 +23,7 @@ from metainfer.store.backlog import Backlog, Entry, Recollection
 from metainfer.store.engine import build_engine
 from metainfer.store.errors import StoreUnavailable, StoreVersionError
 from metainfer.store.retention import Compacted, Retention
-from metainfer.store.rows import AnyResult, RunSample, decision_row, probe_row, profile_row, run_row
+from metainfer.store.rows import AnyResult, decision_row, probe_row, profile_row, run_row
 from metainfer.store.samples import SampleStore, open_store
 from metainfer.store.served import served_row
 from metainfer.store.tables import checks, decisions, probes, profiles, runs, served
@@ -143,9 +143,9 @@ class PatientStore:
         self._recent.keep(adaptation_uid, found)
         return found
 
-    async def samples(self, digest: str | None = None) -> tuple[RunSample, ...]:
+    async def find_model_runs(self, digest: str, newest: int) -> tuple[RunResult, ...]:
         """See ``SampleStore``; raises StoreUnavailable while it is away."""
-        return await self.ask(lambda store: store.samples(digest))
+        return await self.ask(lambda store: store.find_model_runs(digest, newest))
 
     async def training_material(self) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
         """See ``SampleStore``; raises StoreUnavailable while it is away. No deadline: it is all there is."""

@@ -36,15 +36,6 @@ class DecisionRecord:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RunSample:
-    """A benchmark as training material: which model, and what was measured. ``result`` is without detail."""
-
-    adaptation_uid: str
-    digest: str
-    result: RunResult
-
-
 def probe_row(pool: str, result: ProbeResult) -> Row:
     """One row of ``probes``."""
     report = result.report

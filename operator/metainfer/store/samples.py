@@ -27,7 +27,6 @@ from metainfer.store.models import insert_model, select_champion, select_last, s
 from metainfer.store.retention import Compacted, Retention, compact
 from metainfer.store.rows import (
     DecisionRecord,
-    RunSample,
     decision_row,
     probe_row,
     profile_row,
@@ -170,11 +169,10 @@ class SampleStore:
         rows = await self._select(decisions, decisions.c.adaptation_uid == adaptation_uid, order=decisions.c.decided_at.desc(), limit=limit)
         return read_all(rows, read_decision)
 
-    async def samples(self, digest: str | None = None) -> tuple[RunSample, ...]:
-        """Every benchmark that left a report, of one model or of all, oldest first. Failed ones teach too."""
-        wanted = runs.c.report.is_not(None)
-        rows = await self._select(runs, wanted if digest is None else wanted & (runs.c.digest == digest), order=runs.c.finished_at.asc())
-        return read_all(rows, lambda row: RunSample(row["adaptation_uid"], row["digest"], read_run(row)))
+    async def find_model_runs(self, digest: str, newest: int) -> tuple[RunResult, ...]:
+        """The newest benchmarks of a model file that left a report, made for whom ever, oldest first. Failed ones teach too."""
+        rows = await self._select(runs, runs.c.digest == digest, runs.c.report.is_not(None), order=runs.c.finished_at.desc(), limit=newest)
+        return read_all(rows[::-1], read_run)
 
     async def training_material(self) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
         """All runs with their digests, profiles and probes that left a report, oldest first: what samples are joined from."""

@@ -1,17 +1,21 @@
-"""Older decisions are asked of the store only when somebody wants one of them."""
+"""Older decisions are asked of the store only when somebody wants one of them; of a model's benchmarks only the newest are."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.decide.make_facts import make_adaptation
 from tests.unit.decide.make_world import START, World, kinds, make_world
+from tests.unit.store.make_results import ADAPTATION, DIGEST, at, make_run
 
-from metainfer.app.recalling import recall_decisions
+from metainfer.app.recalling import RECALLED_RUNS, RecallingGatherer, recall_decisions
+from metainfer.decide.facts import AdaptationSnapshot, MeasuringLimits, ProfileResult
 from metainfer.decide.plan import RecordDecision
+from metainfer.predict.registry import Registry
 from metainfer.store.patient import PatientStore, open_patiently
 
 
@@ -53,3 +57,26 @@ async def test_while_the_store_is_away_older_decisions_are_not_known(store: Pati
     world, taken = await decide(store)
     await store.close()
     assert await recall_decisions(store, replace(world.snapshot.adaptation, rollback_to=taken.decision_id, status=make_adaptation().status)) == ()
+
+
+def make_snapshot(digest: str = DIGEST, own: int = 0) -> AdaptationSnapshot:
+    """The model has been profiled, and ``own`` of the store's newest benchmarks are of the present run."""
+    snapshot = make_world().snapshot
+    profile = ProfileResult("profile", at(0), SimpleNamespace(digest=digest))  # type: ignore[arg-type]  # no more of it is looked at
+    return replace(snapshot, profile=profile, runs=tuple(make_run(f"run-{number}") for number in range(100 - own, 100)))
+
+
+async def recall(store: PatientStore, snapshot: AdaptationSnapshot) -> list[str]:
+    gatherer = RecallingGatherer(None, None, store, MeasuringLimits(), Registry(None))  # type: ignore[arg-type]  # neither cluster nor models are asked
+    return [run.job for run in await gatherer._earlier(snapshot)]
+
+
+async def test_the_newest_benchmarks_of_other_runs_are_recalled(store: PatientStore) -> None:
+    """As many as correct a ranking, whatever the store holds, newest last; those of the run itself are there already and take no place."""
+    for number in range(100):
+        await store.record_run(ADAPTATION, make_run(f"run-{number}", finished_at=at(number)))
+    assert await recall(store, make_snapshot()) == [f"run-{number}" for number in range(100 - RECALLED_RUNS, 100)]
+    assert await recall(store, make_snapshot(own=5)) == [f"run-{number}" for number in range(95 - RECALLED_RUNS, 95)]
+    assert await recall(store, make_snapshot(digest="00" * 32)) == []
+    await store.close()
+    assert await recall(store, make_snapshot()) == [], "while it is away"

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from tests.unit.store.faults import SERVER_FAULTS, SQLITE_FAULTS, Fault, make_login, mount_disk, remount
 from tests.unit.store.look import connect
-from tests.unit.store.make_results import ADAPTATION, RUN, at, make_probe, make_profile, make_run
+from tests.unit.store.make_results import ADAPTATION, DIGEST, RUN, at, make_probe, make_profile, make_run
 from tests.unit.store.postgres_server import PostgresServer, make_certificate
 
 from metainfer.decide.plan import RecordDecision
@@ -185,10 +185,10 @@ async def test_an_operator_starts_without_its_store(postgres: PostgresServer) ->
         assert "start the database server" in store.problem
         assert await store.record_decision(ADAPTATION, make_decision())
         with pytest.raises(StoreUnavailable, match="start the database server"):
-            await store.samples()
+            await store.count_runs()
         await asyncio.to_thread(postgres.start)
         await until_back(store)
-        assert await store.samples() == ()
+        assert await store.count_runs() == 0
     assert (await read_back(url))[1] == ["decision-1"]
 
 
@@ -243,7 +243,7 @@ async def count_outages(path: Path) -> int:
         for question in (
             store.find_runs(ADAPTATION, RUN),
             store.find_decisions(ADAPTATION),
-            store.samples(),
+            store.find_model_runs(DIGEST, 100),
             store.known_jobs(["uid-job-1", "uid-job-59"]),
             store.record_run(ADAPTATION, make_run("after")),
         ):

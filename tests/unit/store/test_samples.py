@@ -56,7 +56,7 @@ async def test_a_check_is_kept_apart_from_the_benchmarks(store: SampleStore) -> 
     assert not await store.record_check(ADAPTATION, make_check())
     assert await store.find_checks(ADAPTATION, RUN) == (make_check(),)
     assert await store.known_jobs(["uid-mi-check-1"]) == {"uid-mi-check-1"}
-    assert (await store.find_runs(ADAPTATION, RUN), await store.samples()) == ((), ())
+    assert (await store.find_runs(ADAPTATION, RUN), await store.count_runs()) == ((), 0)
 
 
 async def test_detail_of_a_report_is_kept(store: SampleStore, url: str) -> None:
@@ -124,13 +124,20 @@ async def test_decisions_come_newest_first_with_their_documents(store: SampleSto
     assert found[0].document == {"chosen": {"batchSize": 2}, "why": "faster"}
 
 
-async def test_samples_are_all_runs_with_a_report(store: SampleStore) -> None:
-    """A benchmark that failed in the runtime teaches; one that left nothing does not."""
+async def test_runs_of_a_model_are_those_with_a_report_whoever_made_them(store: SampleStore) -> None:
+    """A benchmark that failed in the runtime teaches; one that left nothing does not, nor one of another model."""
     await store.record_run(ADAPTATION, make_run("good"))
-    await store.record_run("uid-of-another", make_run("too-slow", finished_at=at(1), report=make_bench_report(digest=OTHER_DIGEST, partial=True)))
+    await store.record_run("uid-of-another", make_run("too-slow", finished_at=at(1), report=make_bench_report(partial=True)))
+    await store.record_run(ADAPTATION, make_run("other", report=make_bench_report(digest=OTHER_DIGEST)))
     await store.record_run(ADAPTATION, make_run("lost", report=None, failure=Failure(reason="NodeLost", message="gone")))
-    assert [(item.digest, item.adaptation_uid) for item in await store.samples()] == [(DIGEST, ADAPTATION), (OTHER_DIGEST, "uid-of-another")]
-    assert [item.result.job for item in await store.samples(DIGEST)] == ["good"]
+    assert [run.job for run in await store.find_model_runs(DIGEST, 9)] == ["good", "too-slow"]
+
+
+async def test_only_the_newest_runs_of_a_model_are_read(store: SampleStore) -> None:
+    """However many there are, a pass reads no more than it uses; the newest stands last."""
+    for minutes in (3, 0, 4, 1, 2):
+        await store.record_run(ADAPTATION, make_run(f"after-{minutes}", finished_at=at(minutes)))
+    assert [run.job for run in await store.find_model_runs(DIGEST, 3)] == ["after-2", "after-3", "after-4"]
 
 
 @pytest.mark.parametrize("offset_hours", [-8, 0, 9])
