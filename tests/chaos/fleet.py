@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +20,63 @@ from metainfer.decide.names import ADAPTATION_ANNOTATION, RUN_LABEL
 from metainfer.kube.kinds import ADAPTATION, JOB, NODE
 
 Raw = dict[str, Any]
-MEASUREMENTS, ROLLOUTS = 6, 3
-"""Caps of the pool."""
 DRIVER_LABEL = "driver"
-CHANGED_CARD = "vino"
-JOB_SECONDS = (0.1, 0.3)
+CHANGED_CARD = "ort"
+SLOWER = 2.0
+"""Times, under the second driver: everything that ran there is better off elsewhere."""
+JOB_SECONDS = (0.1, 0.2)
 SETTINGS = {"DRIVER_SETTLE_SECONDS": "2", "REQUESTS_PER_SECOND": "2000", "REQUEST_BURST": "2000"}
 
 
 @dataclass(frozen=True, slots=True)
+class Caps:
+    """Of the pool."""
+
+    measurements: int
+    rollouts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet(World):
-    """Targets without a peculiarity, four nodes per family, room for all of them on either family."""
+    """Targets that run best where they are, until their cards get another driver, under which they do not."""
+
+    caps: Caps = Caps(8, 4)
+    driver: dict[str, str] = field(default_factory=lambda: {"ort": "1", "vino": "1"})
+    """Version by card; what measurements find depends on it."""
 
     def make_pool(self) -> Raw:
         """With a driver label, and caps."""
         pool = super(Fleet, self).make_pool()
         for family in pool["spec"]["families"]:
             family["driverVersionLabels"] = [DRIVER_LABEL]
-        pool["spec"]["limits"] = {"maxConcurrentMeasurements": MEASUREMENTS, "maxConcurrentRollouts": ROLLOUTS}
+        pool["spec"]["limits"] = {"maxConcurrentMeasurements": self.caps.measurements, "maxConcurrentRollouts": self.caps.rollouts}
         return pool
 
+    def make_target(self, name: str) -> Raw:
+        """Those that are to be left in peace can only run on the other cards."""
+        target = super(Fleet, self).make_target(name)
+        if is_elsewhere(name):
+            target["spec"]["template"]["spec"]["nodeSelector"] = {"card": "vino"}
+        return target
+
     def winner(self, target: str) -> tuple[str, int]:
-        """Nearly all are best where the driver changes; every eighth is not and must be left in peace."""
-        return ("ort-cpu", 4) if int(target.rpartition("-")[2]) % 8 == 7 else ("vino-cpu", 4)
+        """What runs at first."""
+        return ("vino-cpu" if is_elsewhere(target) else "ort-cpu"), 1
+
+    def p50_us(self, target: str, family: str, batch: int) -> float:
+        """Under the driver of now."""
+        usual_us = super(Fleet, self).p50_us(target, family, batch)
+        return usual_us * SLOWER if family == "ort-cpu" and self.driver["ort"] == "2" else usual_us
 
 
-def make_fleet(count: int, seed: int, tag: str) -> Fleet:
-    """So many targets."""
-    return Fleet(seed, tag, targets=tuple(f"model-{number}" for number in range(count)), nodes_per_family=4, cards_per_node=count // 2 + 4)
+def is_elsewhere(name: str) -> bool:
+    """Every fifth."""
+    return int(name.rpartition("-")[2]) % 5 == 4
+
+
+def make_fleet(count: int, seed: int, tag: str, caps: Caps) -> Fleet:
+    """So many targets, and room for all of them on either family."""
+    return Fleet(seed, tag, targets=tuple(f"model-{number}" for number in range(count)), nodes_per_family=4, cards_per_node=count // 2 + 4, caps=caps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +86,8 @@ class Outcome:
     affected: int
     answered: int
     """Affected adaptations that have exactly one run more, which is over."""
+    moved: int
+    """Affected adaptations that run on the other cards now."""
     disturbed: int
     """Adaptations of the other family that were checked or run anew."""
     repeated: int
@@ -68,18 +99,21 @@ class Outcome:
     seconds_to_answer: float
     """From the change of the labels until the last answer."""
     ended: bool
+    waits: tuple[str, ...] = ()
+    """What the first of those that are not answered say of it."""
 
 
-async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, patience_seconds: float) -> Outcome:
+async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, caps: Caps, patience_seconds: float) -> Outcome:
     """The first placements, then the change, then everything until it stands still."""
 
     def make_world(seed: int, tag: str) -> World:
-        return make_fleet(count, seed, tag)
+        return make_fleet(count, seed, tag, caps)
 
     async with set_stage(kubeconfig, directory, 1, make_world) as stage, run_operator(stage.make_operator(**SETTINGS)):
         stage.nodes.job_seconds = JOB_SECONDS
         began = time.monotonic()
-        await change_driver(stage, "1", "ort", "vino")
+        for card in ("ort", "vino"):
+            await change_driver(stage, "1", card)
         settled = await stage.settle(patience_seconds)
         settled_at = time.monotonic()
         first, runs_before = await read(stage), await read_runs(stage)
@@ -89,10 +123,11 @@ async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, patience_
         ended = ended and await stage.settle(patience_seconds)
         last = await read(stage)
         more = {name: len(runs - runs_before[name]) for name, runs in (await read_runs(stage)).items()}
-        affected = [name for name, item in first.items() if _is_affected(item)]
+        affected = [name for name in first if not is_elsewhere(name)]
         return Outcome(
             affected=len(affected),
             answered=sum(more[name] == 1 and _is_answered(first[name], last[name]) for name in affected),
+            moved=sum(last[name]["status"]["recommendation"]["config"]["family"] == "vino-cpu" for name in affected),
             disturbed=sum(count for name, count in more.items() if name not in affected),
             repeated=sum(more[name] > 1 for name in affected),
             most_measuring=stage.nodes.most_measuring,
@@ -100,13 +135,16 @@ async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, patience_
             seconds_to_settle=round(settled_at - began, 1),
             seconds_to_answer=round(answered_at - settled_at, 1),
             ended=ended,
+            waits=tuple(_words(last[name]) for name in affected if not _is_answered(first[name], last[name]))[:3],
         )
 
 
-async def change_driver(stage: Stage, version: str, *cards: str) -> None:
-    """Every node of these families, one after the other and at once for people."""
+async def change_driver(stage: Stage, version: str, changed: str) -> None:
+    """Every node of the family, one after the other and at once for people."""
+    if isinstance(stage.world, Fleet):
+        stage.world.driver[changed] = version
     for name, card in stage.world.nodes().items():
-        if card in cards:
+        if card == changed:
             await patch_merge(stage.kube, NODE, name, None, {"metadata": {"labels": {DRIVER_LABEL: version}}})
 
 
@@ -115,7 +153,7 @@ async def wait_for_answers(stage: Stage, first: dict[str, Raw], patience_seconds
     deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
         now = await read(stage)
-        if all(_is_answered(first[name], now[name]) for name in first if _is_affected(first[name])):
+        if all(_is_answered(first[name], now[name]) for name in first if not is_elsewhere(name)):
             return True
         await asyncio.sleep(0.5)
     return False
@@ -135,10 +173,11 @@ async def read_runs(stage: Stage) -> dict[str, set[str]]:
     return found
 
 
-def _is_affected(item: Raw) -> bool:
-    return bool(item["status"]["recommendation"]["config"]["family"] == f"{CHANGED_CARD}-cpu")
-
-
 def _is_answered(before: Raw, now: Raw) -> bool:
     run = now["status"].get("run") or {}
     return run.get("id") != before["status"]["run"]["id"] and run.get("step") == "Done"
+
+
+def _words(item: Raw) -> str:
+    states = {found["type"]: f"{found['status']} {found['reason']}: {found['message']}" for found in item["status"]["conditions"]}
+    return f"{item['metadata']['name']}: run {item['status']['run']['step']}, Ready {states.get('Ready')}, AnswerTrue {states.get('AnswerTrue')}"

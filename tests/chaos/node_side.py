@@ -186,12 +186,13 @@ class NodeSide:
     # --- pods ---
 
     def _pick_node(self, spec: Raw) -> str | None:
-        """The first node by name that the pod's required affinity allows and that has a free card."""
+        """The first node by name that the pod's node selector and required affinity allow and that has a free card."""
         affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
         terms = None if required is None else project_terms(required)
+        selector = (spec.get("nodeSelector") or {}).items()
         for name in sorted(self._labels):
-            if self._cards[name] > 0 and (terms is None or self._allows(terms, name)):
+            if self._cards[name] > 0 and selector <= self._labels[name].items() and (terms is None or self._allows(terms, name)):
                 self._cards[name] -= 1
                 return name
         return None
