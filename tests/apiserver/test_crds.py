@@ -151,6 +151,13 @@ RULES = {
     ],
     "must be between 5s and 10m": [make_pool(probe={"duration": "4999ms"}), make_pool(probe={"duration": "10m1us"})],
     "must be between 1m and 8760h": [make_adaptation(updatePolicy={"cooldown": "59s"}), make_adaptation(updatePolicy={"cooldown": "8760h1us"})],
+    "must be between 10s and 24h": [make_adaptation(drift={"window": "9s"}), make_adaptation(drift={"window": "24h1s"})],
+    "set prometheus or scrape, not both": [make_adaptation(drift={"source": {"prometheus": {}, "scrape": {}}})],
+    "set preset (a known server) or histogram (its metric), not both": [make_adaptation(drift={"source": {"preset": "vLLM", "histogram": {"name": "x"}}})],
+    "a query of your own needs neither preset nor histogram: remove them": [
+        make_adaptation(drift={"source": {"preset": "vLLM", "prometheus": {"query": {"buckets": "x"}}}}),
+        make_adaptation(drift={"source": {"histogram": {"name": "x"}, "prometheus": {"query": {"buckets": "x"}}}}),
+    ],
     "must be between 1m and 1h": [make_adaptation(validation={"budget": "59s"}), make_adaptation(validation={"budget": "1h1s"})],
     "each key must be a label key such as example.com/name": [
         make_family(selector={"matchLabels": {"not a key": "x"}}),
@@ -223,6 +230,10 @@ def walk_rules(schema: dict[str, Any]) -> Iterator[dict[str, str]]:
 GOOD = {
     "batches without a word on dynamic batching": make_adaptation(configSpace={"batchSizes": [1, 8]}),
     "batches with dynamic batching among the choices": make_adaptation(configSpace={"batchSizes": [8], "dynamicBatching": [False, True]}),
+    "latency by a query of one's own": make_adaptation(drift={"source": {"prometheus": {"query": {"buckets": "x", "total": "y", "unit": "ms"}}}}),
+    "latency by a histogram of one's own, from the pods": make_adaptation(
+        drift={"source": {"histogram": {"name": "a:b", "unit": "us"}, "scrape": {"port": 9}}}
+    ),
     "single requests without dynamic batching": make_adaptation(configSpace={"batchSizes": [1], "dynamicBatching": [False]}),
     "one environment variable is enough": make_adaptation(settings={"env": {"precision": "PRECISION"}}),
     "variables that only begin like forbidden ones": make_adaptation(settings={"env": {"precision": "PATH_PRECISION", "concurrency": "PYTHON_WORKERS"}}),
@@ -262,6 +273,9 @@ def test_the_api_server_fills_in_the_defaults_of_an_adaptation(server: ApiServer
         "validation": {"topK": 4, "budget": "10m"},
         "updatePolicy": {"mode": "Apply", "minimumGainPercent": 5, "cooldown": "24h"},
         "deletionPolicy": "Restore",
+        "drift": {"p99IncreasePercent": 20, "windows": 3, "window": "15m", "minRequests": 1000},
+        "freshness": "168h",
+        "rollout": {"autoRollback": True, "watch": "30m"},
         "suspend": False,
     }
     assert ModelAdaptationSpec.model_validate(answer["spec"]) == ModelAdaptationSpec.model_validate(spec)

@@ -492,3 +492,29 @@ def test_the_service_account_may_do_what_its_roles_say_and_no_more(server: ApiSe
         for verb, resource, namespace in questions
     }
     assert answers == questions
+
+
+def test_where_latency_is_read_travels_into_the_settings() -> None:
+    """An address in the open, or one with a password and a token out of Secrets; lists and switches as they are written."""
+    env = operator_env(render('prometheus.url="http://prometheus:9090"', 'prometheus.allowedUrls=["http://a","http://b"]', "prometheus.allowQueries=true"))
+    assert (env["METAINFER_PROMETHEUS_URL"], env["METAINFER_PROMETHEUS_AUTHORIZATION"]) == ("http://prometheus:9090", "")
+    assert (env["METAINFER_PROMETHEUS_ALLOWED_URLS"], env["METAINFER_PROMETHEUS_ALLOW_QUERIES"]) == ("http://a,http://b", "true")
+    env = operator_env(render('prometheus.urlSecret.name="prom"', 'prometheus.authorizationSecret.name="token"'))
+    assert env["METAINFER_PROMETHEUS_URL"] == {"secretKeyRef": {"name": "prom", "key": "url"}}
+    assert env["METAINFER_PROMETHEUS_AUTHORIZATION"] == {"secretKeyRef": {"name": "token", "key": "authorization"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ((), set()),
+        (('prometheus.url="http://prometheus:9090"',), {9090}),
+        (('prometheus.allowedUrls=["http://prometheus:9091"]', "networkPolicy.prometheusPorts=[9091]"), {9091}),
+        (("networkPolicy.scrapePorts=[8082, 8000]",), {8082, 8000}),
+    ],
+    ids=["no source", "the operator's", "allowed ones", "pods"],
+)
+def test_the_network_policy_opens_what_latency_is_read_from(values: tuple[str, ...], want: set[int]) -> None:
+    """Ports of Prometheus where one is configured, ports of metrics pages where they are listed, and no other."""
+    rules = find_one(render("networkPolicy.enabled=true", *values), "NetworkPolicy")["spec"]["egress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} - {53, 443, 6443} == want
