@@ -31,6 +31,7 @@ from metainfer.decide.portraying import assess, merge_results, note_labels
 from metainfer.decide.probe_failures import circumstances_of
 from metainfer.decide.probing import Obstacle, ProbeCase, build_probe_job, find_need, find_obstacle, is_of_this_card
 from metainfer.decide.refusal import refusal_words, retry_at
+from metainfer.decide.suspects import note_suspects
 
 LABELS_PER_PASS = 200
 """A new pool of thousands of nodes is labelled in several passes: each holds the place of all others that would start a Job."""
@@ -46,7 +47,7 @@ def decide_pool(snapshot: PoolSnapshot, now: datetime) -> PoolPlan:
     # 1. Which node is in which family.
     work = open_pass(snapshot, now)
     # 2. Finished probes become portraits, which note what labels say; 3. each against its family.
-    portraits = assess(work, note_verdicts(work, note_labels(work, merge_results(work))))
+    portraits = assess(work, note_verdicts(work, note_suspects(work, note_labels(work, merge_results(work)))))
     calibrations = calibrate_families(work, portraits)
     # 4. Labels, 5. next probes.
     probes = _next_probes(work, portraits)

@@ -28,6 +28,7 @@ from metainfer.api.v1alpha1.common import (
 )
 from metainfer.api.v1alpha1.known_family import KnownFamily
 from metainfer.api.v1alpha1.served import Drift, ServedStatus
+from metainfer.api.v1alpha1.slow_node import SlowNode
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
 
@@ -427,6 +428,12 @@ class ModelAdaptationStatus(ApiModel):
         default=None, description="applyRefusal is set while the API server does not take what was decided; the next try comes later each time."
     )
     served: ServedStatus | None = Field(default=None, description="served is what the target's own metrics say since the decision is in place.")
+    slow_nodes: tuple[SlowNode, ...] = Field(
+        default=(),
+        max_length=4,
+        json_schema_extra=keyed_by("name"),
+        description="slowNodes are nodes whose pods served slower than the target's others in each of the last windows; their cards are measured soon.",
+    )
     families: tuple[KnownFamily, ...] = Field(
         default=(), max_length=32, json_schema_extra=keyed_by("key"), description="families are the cards as the last run found them, for comparison."
     )

@@ -19,6 +19,7 @@ from metainfer.decide.keeping.freshness import find_stale
 from metainfer.decide.keeping.lost import find_lost
 from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
 from metainfer.decide.keeping.serving import note_served
+from metainfer.decide.keeping.slow_nodes import note_slow_nodes
 from metainfer.decide.keeping.suspicion import Suspicion
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.scene import Scene
@@ -35,6 +36,7 @@ def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPla
     """The plan of a pass that came so far, with what doubts about the decision add to it; the same plan where there are none."""
     if _is_done(draft):
         note_served(draft)
+        note_slow_nodes(draft)
         note_success(draft)
         follow(draft, scene, find_suspicion(draft, scene))
     elif _is_applied(draft):
