@@ -29,8 +29,9 @@ from metainfer.decide.ranking import Costs, Objective, Ranked, rank
 
 __all__ = ["Decide", "Estimate", "Measure", "Situation", "correct", "estimates", "next_step", "pick_node"]
 
-WORTHWHILE_LOG_GAIN = 0.02
-"""The best one counts as measured when another run is expected to gain less than 2 %: under half the dead band of 5 %."""
+WORTHWHILE_LOG_GAIN = 0.01
+"""The best one counts as measured when another run is expected to gain less than 1 %: an expectation of that much is often 5 % that are
+missed one time in five, and 5 % are the dead band."""
 NEW_FAMILY_FACTOR = 1.5
 """A first run on a family also tells of all its other candidates: of two that promise about the same it is the better run."""
 ALSO_FAILS = frozenset({"Failed", "AccuracyExceeded"})

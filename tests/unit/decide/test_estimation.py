@@ -55,10 +55,10 @@ def test_within_a_family_the_interleaved_ratio_counts_and_not_the_raw_figure() -
     assert found[INT8].throughput_per_second / found[FP32].throughput_per_second == pytest.approx(2.0)
 
 
-def test_the_state_of_the_card_is_divided_out() -> None:
-    """A card that the micro-probe found a fifth slower than in its portrait gives a fifth longer latencies for the same model."""
+def test_the_state_of_the_card_is_divided_out_as_far_as_the_micro_probe_is_believed() -> None:
+    """A card that the micro-probe found a fifth slower than in its portrait: half of that (in logs) was the probe's own luck."""
     slow = make_run(FP32, 12_500.0, reference_us=25_000.0, micro=make_micro(0.8 * MICRO_GFLOPS))
-    assert estimates([slow], PORTRAITS)[FP32].p50_us == pytest.approx(10_000.0)
+    assert estimates([slow], PORTRAITS)[FP32].p50_us == pytest.approx(12_500.0 * 0.8**0.5)
 
 
 def test_an_untypical_instance_is_projected_to_its_family() -> None:
@@ -70,7 +70,7 @@ def test_an_untypical_instance_is_projected_to_its_family() -> None:
 def test_an_absurd_micro_probe_is_not_followed() -> None:
     """Ten times slower than its portrait: the micro-probe was disturbed, not the card."""
     run = make_run(FP32, 10_000.0, micro=make_micro(0.1 * MICRO_GFLOPS))
-    assert estimates([run], PORTRAITS)[FP32].p50_us == pytest.approx(10_000.0 / 1.5)
+    assert estimates([run], PORTRAITS)[FP32].p50_us == pytest.approx(10_000.0 / 1.5**0.5)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_run_without_an_anchor_counts_with_more_doubt(portraits: dict[str, Por
     """Its level may be off; its ratio to the reference is as good as ever."""
     anchored = estimates([make_run(FP32)], PORTRAITS)[FP32]
     found = estimates([make_run(FP32, **fields)], portraits)[FP32]
-    assert found.level_log_sigma > 2 * anchored.level_log_sigma
+    assert found.level_log_sigma > 1.5 * anchored.level_log_sigma
     assert found.log_sigma == anchored.log_sigma
 
 

@@ -115,7 +115,7 @@ def test_a_smaller_one_of_a_variant_that_failed_is_still_tried() -> None:
 def test_a_passing_failure_says_nothing_about_others() -> None:
     """The Job's node went away: larger batches are tried as if nothing had happened."""
     evicted = make_run(INT8, failure=Failure(reason="Evicted", message="node-1 went away", retryable=True))
-    predicted = {FP32: 10_000.0, INT8: 5_000.0, INT8_BATCHED: 4_000.0, OPENVINO: 9_000.0}
+    predicted = {FP32: 10_000.0, INT8: 5_000.0, INT8_BATCHED: 4_000.0, OPENVINO: 30_000.0}
     assert candidate_of(next_step(make_situation(predicted, make_run(FP32), evicted))) == INT8_BATCHED
 
 
