@@ -59,7 +59,7 @@ node_quota() {
     printf '%s %s' -1 100000
     return
   fi
-  if ((period * percent < 100000)); then period=$((100000 / percent)); fi
+  if ((period * percent < 100000)); then period=$(((100000 + percent - 1) / percent)); fi
   printf '%s %s' $((period * percent / 100)) "$period"
 }
 
