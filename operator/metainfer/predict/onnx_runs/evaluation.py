@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from metainfer.decide.facts import Candidate
 from metainfer.predict.onnx_runs.cases import Case, make_cases
 from metainfer.predict.onnx_runs.measured import OnnxRuns
-from metainfer.predict.onnx_runs.playing import Rivals, pick_randomly, pick_scores, play, predict_without, ranked_scores
+from metainfer.predict.onnx_runs.playing import Rivals, pick_randomly, pick_scores, play, predict_without, ranked_scores, shortlist_scores
 from metainfer.predict.public.evaluation import Say, Verdict
 from metainfer.predict.public.metrics import Quality, judge
 from metainfer.predict.workload import Floats
@@ -37,7 +37,8 @@ def ask_all(runs: OnnxRuns, say: Say) -> Iterator[tuple[Case, Rivals]]:
 
 
 def _answer(case: Case, rivals: Rivals, runs: OnnxRuns) -> Iterator[Answer]:
-    for method, predictions in ((OURS, rivals.ours), (BASE, rivals.base), (PLAIN, rivals.plain)):
+    yield OURS, "one-shot", _judge(case, shortlist_scores(case, rivals.ours))
+    for method, predictions in ((BASE, rivals.base), (PLAIN, rivals.plain)):
         yield method, "one-shot", _judge(case, ranked_scores(case, predictions))
     picks = {"current default": [case.current], "biggest batch on the nominally fastest": [case.nominal], "random 5": pick_randomly(case)}
     for method, chosen in picks.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
+from metainfer.decide.accuracy_odds import read_odds
 from metainfer.decide.facts import Candidate, RunResult
 from metainfer.decide.learning import Sample, family_key
 from metainfer.decide.predictor import Prediction, Predictor
@@ -94,9 +96,16 @@ def play(case: Case, predictions: Predictions, runs: OnnxRuns) -> Played:
 
 
 def ranked_scores(case: Case, predictions: Predictions) -> Floats:
-    """The operator's order before anything is measured, as scores by candidate."""
+    """The order of predictions before anything is measured, as scores by candidate."""
     order = rank(case.candidates, [predictions[item] for item in case.candidates], case.objective, case.costs, current=case.current)
     return _scores(case, [item.candidate for item in order])
+
+
+def shortlist_scores(case: Case, predictions: Predictions) -> Floats:
+    """The same, each weighed by the odds that its answers are good enough, as the operator's next run is chosen."""
+    odds = read_odds((), ACCURACY)
+    order = rank(case.candidates, [predictions[item] for item in case.candidates], case.objective, case.costs, current=case.current)
+    return _scores(case, [item.candidate for item in sorted(order, key=lambda item: -(item.score + math.log(odds.chance(item.candidate))))])
 
 
 def pick_scores(case: Case, picks: Sequence[Candidate]) -> Floats:
