@@ -35,7 +35,7 @@ def find_lost(draft: Draft, scene: Scene) -> Suspicion | None:
     option = scene.option(placement.config.pool, placement.config.family)
     if option is None:
         return None  # the pool has no such family any more: its inputs changed, which is a trigger of its own
-    found = _find_no_nodes(draft, option) or _find_other_cards(draft, option) or _find_no_room(draft, placement, option)
+    found = _find_other_cards(draft, option) or _find_no_nodes(draft, option) or _find_no_room(draft, placement, option)
     if found is None:
         return None
     words, node = found
