@@ -2,8 +2,8 @@
 
 Two ways, because they answer two questions. *Closed loop* (``clients``): each client sends its next request when the last one is
 answered, so a slower server gets fewer. *Open loop* (``rate``): requests begin at random moments of a fixed average rate
-(Poisson), whatever became of the earlier ones, as those of many independent callers do; their latency counts from the moment
-they were due, so that a server that stalls is not asked less just then.
+(Poisson; or at equal distances), whatever became of the earlier ones, as those of many independent callers do; their latency
+counts from the moment they were due, so that a server that stalls is not asked less just then.
 
 Prints one JSON line per report interval and one for all of it at the end.
 """
@@ -47,6 +47,8 @@ class Offer:
     clients: int = 0
     rate: float = 0.0
     """Requests per second."""
+    even: bool = False
+    """Open loop at equal distances instead of random ones: every window has the same number of requests."""
     timeout_seconds: float = 10.0
     report_seconds: float = 5.0
     max_in_flight: int = 256
@@ -146,7 +148,7 @@ class Load:
         due = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as requests:
-                while (due := due + chance.expovariate(self.offer.rate)) < stop:
+                while (due := due + (1.0 / self.offer.rate if self.offer.even else chance.expovariate(self.offer.rate))) < stop:
                     await asyncio.sleep(max(0.0, due - time.perf_counter()))
                     if in_flight >= self.offer.max_in_flight:
                         self._count(lambda tally: setattr(tally, "held_back", tally.held_back + 1))

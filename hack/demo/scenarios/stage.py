@@ -29,7 +29,7 @@ OPERATOR_PORT = 8080
 
 SETTINGS: Mapping[str, object] = {"benchWindowSeconds": 0.4, "benchRounds": 3, "profileBudgetSeconds": 45, "driverSettleSeconds": 15}
 WINDOW_SECONDS = 10
-DRIFT: Mapping[str, object] = {"p99IncreasePercent": 50, "windows": 2, "window": f"{WINDOW_SECONDS}s", "minRequests": 200}
+DRIFT: Mapping[str, object] = {"p99IncreasePercent": 50, "windows": 2, "window": f"{WINDOW_SECONDS}s", "minRequests": 150}
 SPEC: Mapping[str, Any] = {
     "settings": {"preset": "MetaInfer"},
     "configSpace": {"precisions": ["fp32"], "batchSizes": [1], "concurrencies": [1]},
@@ -80,11 +80,18 @@ class Stage:
     @contextmanager
     def closed(self, nodes: Sequence[str]) -> Iterator[None]:
         """Nothing new starts on these nodes until the end."""
+        if not nodes:
+            yield
+            return
         self.lab.kubectl("cordon", *nodes)
         try:
             yield
         finally:
             self.lab.kubectl("uncordon", *nodes)
+
+    def degraded_nodes(self) -> list[str]:
+        """Nodes that the operator found slower than their family."""
+        return sorted(node["metadata"]["name"] for node in self.lab.list("nodes", selector="metainfer.dev/health=degraded"))
 
     def family_nodes(self, product: str) -> list[str]:
         """Nodes that stand in for that card."""

@@ -138,6 +138,17 @@ async def test_an_open_loop_asks_on_while_the_server_stalls() -> None:
     assert total["p99_us"] >= 200_000
 
 
+async def test_an_even_load_has_the_same_number_of_requests_in_every_second() -> None:
+    """For whoever compares windows: chance would make them differ by several percent."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    async with serving(answer) as url:
+        total, _ = await offer_load(url, Offer(1.0, rate=50.0, even=True))
+    assert total["requests"] in (48, 49, 50)
+
+
 async def test_failures_are_counted_and_the_first_is_quoted() -> None:
     """An error page is no answer, and has no latency."""
     seen = 0
