@@ -51,11 +51,15 @@ GOOD: Raw = {
 }
 
 
+ALTERNATIVES = ("preset", "scrape", "histogram")
+"""Each stands in place of another field: of settings.env, of drift.source.prometheus and of its query."""
+
+
 def complete(document: Raw, schema: Raw) -> Raw:
     """The document with every field that its schema has and it leaves out, so that a new field is tried without anybody thinking of it."""
     filled = dict(document)
     for name, field in schema.get("properties", {}).items():
-        if name != "preset":  # stands in place of settings.env
+        if name not in ALTERNATIVES:
             filled[name] = complete(filled.get(name, make_good(field)), field) if field["type"] == "object" else filled.get(name, make_good(field))
     return filled
 
@@ -68,7 +72,8 @@ def read_schema() -> Raw:
 
 
 SPEC = complete(GOOD, read_schema())
-FIELDS = tuple(paths_of(SPEC))
+SCRAPED = GOOD | {"drift": {"source": {"histogram": {"name": "a", "unit": "s", "modelLabel": "m"}, "scrape": {"port": 9, "path": "/a"}}}}
+FIELDS = (*((SPEC, path) for path in paths_of(SPEC)), *((SCRAPED, path) for path in paths_of(SCRAPED) if path[0] == "drift"))
 HOSTILE = (
     "ocr\nimage: evil/miner", "ocr\r\x1b[2J", "ocr\x00", "$(HOME)", "$$(KUBERNETES_SERVICE_HOST)", "{{ .Values.image }}", "'; rm -rf / ;'",
     "../../kube-system", "a/../b", "kube-system/coredns", "system:serviceaccount:kube-system:default",
@@ -133,15 +138,15 @@ async def ready(kube: KubeClient, namespace: str) -> str:
     return namespace
 
 
-@pytest.mark.parametrize("path", FIELDS, ids=dotted)
-async def test_no_value_of_a_field_reaches_further(kube: KubeClient, ready: str, path: tuple[str | int, ...]) -> None:
+@pytest.mark.parametrize(("spec", "path"), FIELDS, ids=[f"{dotted(path)} {number}" for number, (_, path) in enumerate(FIELDS)])
+async def test_no_value_of_a_field_reaches_further(kube: KubeClient, ready: str, spec: Raw, path: tuple[str | int, ...]) -> None:
     """Newlines, expansions, YAML, templates, look-alikes, other namespaces, other types, 20,000 characters."""
-    forms = URI_FORMS if path[-1] == "uri" else ("{}",)
+    forms = URI_FORMS if path[-1] == "uri" else ("{}", "http://{}") if path[-1] == "url" else ("{}",)
     values: list[Any] = [form.replace("{}", text) for form in forms for text in HOSTILE]
     values += [SMUGGLED, [SMUGGLED], 10**20, -1, 1.5]
     taken = 0
     for value in values:
-        raw = await try_to_create(kube, make_adaptation(ready, with_value(SPEC, path, value)))
+        raw = await try_to_create(kube, make_adaptation(ready, with_value(spec, path, value)))
         if raw is None:
             continue
         taken += 1
