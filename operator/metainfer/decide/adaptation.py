@@ -17,6 +17,7 @@ from metainfer.decide.configs import candidate_of
 from metainfer.decide.deciding import decided_candidate, present_line, record_choice
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationSnapshot
+from metainfer.decide.keeping.before import note_before
 from metainfer.decide.keeping.by_hand import follow_request
 from metainfer.decide.keeping.chain import keep_true
 from metainfer.decide.keeping.history import keep_history
@@ -105,6 +106,7 @@ def _open(draft: Draft) -> _Open | AdaptationPlan:
 
 def _with_baseline(draft: Draft, scene: Scene) -> Scene:
     """The present configuration as the run first saw it: a pod that is being replaced meanwhile does not make it another one."""
+    note_before(draft)
     known = draft.status.baseline
     if known is not None:
         return replace(scene, current=candidate_of(known.config))

@@ -199,8 +199,8 @@ class Gatherer(LeftoverGatherer):
         return GatheredAdaptation(snapshot, fresh)
 
     def _look_at_latency(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts | None:
-        """Only of a target that serves under a decision; the reading itself goes on beside the passes."""
-        watched = self._served is not None and adaptation.status.recommendation is not None and not adaptation.spec.suspend
+        """Only of a target for which something was or is being decided; the reading itself goes on beside the passes."""
+        watched = self._served is not None and adaptation.status.run is not None and not adaptation.spec.suspend
         return self._served.look(adaptation, pods) if watched and self._served is not None and pods else None
 
     async def _read_ended(self, jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> _Ended:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import AdaptationFacts, PodFacts
+from metainfer.decide.keeping.before import count_compared
 from metainfer.decide.latency.order import LatencyOrder, LatencyRules, choose_order
 from metainfer.decide.latency.series import Scrape, ServedSeries, join_scrapes
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
@@ -109,7 +110,7 @@ class ServedReader:
         course = self._course(adaptation, order)
         course.looked_at = now
         target = find_target(adaptation.namespace, pods, order)
-        due = tuple(self._find_due(course, _began(adaptation), now)) if target.pods else ()
+        due = (*self._find_due(course, _began(adaptation), now), *_find_earlier(course, adaptation)) if target.pods else ()
         if due and course.task is None and now >= course.retry_at:
             read = partial(self._scrape, course, target, pods) if order.scrapes else partial(self._read, course, target, pods, due)
             course.task = asyncio.create_task(self._run(course, read, adaptation))
@@ -142,6 +143,8 @@ class ServedReader:
     def _find_due(self, course: _Course, began: float, now: float) -> Iterator[float]:
         """Ends of the windows to read, newest first; of scrapes only whether one is due."""
         newest, order = course.last_step(now), course.order
+        if began == math.inf:
+            return
         if order.scrapes:
             if not course.scrapes or course.scrapes[-1].at_unix_seconds < newest:
                 yield newest
@@ -207,6 +210,15 @@ def _began(adaptation: AdaptationFacts) -> float:
     if known and status.served is not None:
         return parse_time(status.served.settled_at).timestamp()
     return math.inf if status.recommendation is None else parse_time(status.recommendation.decided_at).timestamp()
+
+
+def _find_earlier(course: _Course, adaptation: AdaptationFacts) -> Iterator[float]:
+    """Ends of the last windows before the run, asked for while its decision is not made: later the pods of then are gone."""
+    run, window = adaptation.status.run, course.order.window_seconds
+    if course.order.scrapes or run is None or adaptation.status.recommendation is not None:
+        return
+    newest = math.floor((parse_time(run.started_at).timestamp() - course.offset_seconds) / window) * window + course.offset_seconds
+    yield from (ends for index in range(count_compared(adaptation.spec)) if (ends := newest - index * window) not in course.windows)
 
 
 def _still_useful(course: _Course, newest: Scrape) -> list[Scrape]:

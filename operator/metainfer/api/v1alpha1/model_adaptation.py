@@ -27,7 +27,7 @@ from metainfer.api.v1alpha1.common import (
     rules,
 )
 from metainfer.api.v1alpha1.known_family import KnownFamily
-from metainfer.api.v1alpha1.served import Drift, ServedStatus
+from metainfer.api.v1alpha1.served import Drift, ServedBaseline, ServedStatus
 from metainfer.api.v1alpha1.slow_node import SlowNode
 
 KIND, PLURAL, SINGULAR, SHORT_NAMES = "ModelAdaptation", "modeladaptations", "modeladaptation", ("madapt",)
@@ -254,6 +254,9 @@ class RunStatus(ApiModel):
         default="", max_length=32, description="profileRun is the earlier run whose model portrait this run uses; empty when it makes its own."
     )
     avoid: str = Field(default="", max_length=253, description="avoid is the node that the pods are to leave: a check found its card slower than it was.")
+    before: ServedBaseline | None = Field(
+        default=None, description="before is what the target served before the run began: a decision under which it serves slower is taken back."
+    )
     profile_key: str = Field(default="", max_length=64, description="profileKey is a hash over what the model portrait was asked for and by which probe image.")
 
 

@@ -21,8 +21,10 @@ from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
 from metainfer.decide.keeping.serving import note_served
 from metainfer.decide.keeping.slow_nodes import note_slow_nodes
 from metainfer.decide.keeping.suspicion import Suspicion
+from metainfer.decide.keeping.taking_back import taken_back_words
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.scene import Scene
+from metainfer.decide.wanted import find_rolled_back
 
 KeepCheck = Callable[[Draft, Scene], Suspicion | None]
 
@@ -34,6 +36,8 @@ KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (
 
 def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPlan:
     """The plan of a pass that came so far, with what doubts about the decision add to it; the same plan where there are none."""
+    if find_rolled_back(draft.status) is not None:
+        return _rest(draft, scene, plan)
     if _is_done(draft):
         note_served(draft)
         note_slow_nodes(draft)
@@ -43,6 +47,15 @@ def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPla
         _look_for_loss(draft, scene)
     else:
         return plan
+    return draft.finish(plan.requeue_after_seconds)
+
+
+def _rest(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPlan:
+    """A decision was taken back: why is somebody's to find out, so what was gone back to is only asked for its place."""
+    note_served(draft)
+    draft.find(reasons.ANSWER_TRUE, "False", "TakenBack", taken_back_words(draft.status))
+    if _is_applied(draft):
+        _look_for_loss(draft, scene)
     return draft.finish(plan.requeue_after_seconds)
 
 

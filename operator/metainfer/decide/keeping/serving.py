@@ -18,6 +18,7 @@ from metainfer.decide.keeping.served import build_baseline, settled_windows, sho
 from metainfer.decide.latency.reading import LatencyReading
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
 from metainfer.decide.plan import RecordServed
+from metainfer.decide.wanted import find_wanted
 
 OBSERVED = "Observed"
 UNKNOWN_BY_NATURE = frozenset({"NotWatched", "NoRequests", "MetricsUnreachable", "NoPodToScrape", "ReadingFailed"})
@@ -28,11 +29,12 @@ def note_served(draft: Draft) -> None:
     """Bring ``status.served`` and ``LatencyObserved`` up to date, and ask for a pass when there is more to read."""
     facts = draft.snapshot.served
     applied = draft.findings.get(reasons.APPLIED)
-    if applied is None or applied.status != "True" or draft.status.recommendation is None:
+    wanted = find_wanted(draft.status)
+    if applied is None or applied.status != "True" or wanted is None or not wanted.is_newest:
         draft.put(served=None)
         draft.find(reasons.LATENCY_OBSERVED, "Unknown", "NotApplied", "nothing of ours is served, so there is nothing to watch")
         return
-    _begin(draft, draft.status.recommendation.decision_id)
+    _begin(draft, wanted.decision_id)
     if facts is None:
         draft.find(reasons.LATENCY_OBSERVED, "Unknown", "NotWatched", "the target has no pods, or its latency is not read")
         return

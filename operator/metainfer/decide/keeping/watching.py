@@ -14,6 +14,7 @@ from metainfer.api.durations import parse_duration
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import NodeFacts
+from metainfer.decide.keeping.before import find_slower
 from metainfer.decide.readback import ReadBack
 from metainfer.decide.standing import known_placement
 from metainfer.decide.wanted import find_decision, find_wanted
@@ -61,7 +62,13 @@ def _find_not_effective(draft: Draft, seen: ReadBack) -> Failing | None:
     return Failing("SettingsNotEffective", f"the pods do not run as decided: {'; '.join(seen.other_values[:4])}")
 
 
-CHAIN: Final[tuple[Callable[[Draft, ReadBack], Failing | None], ...]] = (_find_crashing, _find_stuck, _find_not_effective)
+def _find_slower(draft: Draft, _seen: ReadBack) -> Failing | None:
+    """It runs as decided, and the target serves slower than before, under a load that is no other."""
+    words = find_slower(draft) if _settled(draft) else ""
+    return Failing("LatencyWorse", f"slower than what was served before: {words}") if words else None
+
+
+CHAIN: Final[tuple[Callable[[Draft, ReadBack], Failing | None], ...]] = (_find_crashing, _find_stuck, _find_not_effective, _find_slower)
 
 
 def _settled(draft: Draft) -> bool:

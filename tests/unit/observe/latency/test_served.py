@@ -142,6 +142,19 @@ async def test_nothing_is_read_of_the_time_before_the_decision() -> None:
     assert [start >= 8900.0 for start, _ in source.asked] == [True]
 
 
+async def test_while_a_run_decides_only_the_windows_before_it_are_read() -> None:
+    """What a decision will be compared with: the pods of then are gone after its rollout. Each once, and none while benchmarks disturb it."""
+    source = Silent()
+    watch = Watch(10_000.0).open(source)
+    started = datetime.fromtimestamp(8900.0, UTC).isoformat()
+    run = {"id": "r-1", "inputsHash": "h", "startedAt": started, "step": "Profiling"}
+    adaptation = make_adaptation(namespace="versions", spec={"drift": make_decided(since=0.0, window="10m").spec.drift}, status={"run": run})
+    for _ in range(3):
+        await watch.look(adaptation, make_service_pod())
+    assert len(source.asked) == 3
+    assert all(end <= 8900.0 for _, end in source.asked)
+
+
 @dataclass
 class Silent:
     """A source that has no series, or that fails, or never answers."""
