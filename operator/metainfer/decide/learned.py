@@ -38,6 +38,8 @@ class FamilyRecord:
     held_out_regret_permille: int
     """Mean loss of the best predicted candidate against the best measured one; -1 = too few groups to say."""
     base_regret_permille: int
+    serves: bool = True
+    """Whether it won there; elsewhere the bare base ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,21 @@ class LearnedState:
     base_regret_permille: int = -1
     families: Mapping[str, FamilyRecord] = field(default_factory=dict)
     """By ``POOL/FAMILY``."""
+    serves_others: bool = True
+    """Whether it also answers for families that it has never seen."""
     newest_version: int | None = None
     """Of the last model that was trained, whether it serves or lost against the one that does; None = none was."""
     newest_verdict: str = ""
     """How it did on models that it had not seen."""
     problem: tuple[str, str] | None = None
     """Reason and message."""
+
+    def serves(self, family: str) -> bool:
+        """Whether the model ranks candidates of a family (``POOL/FAMILY``)."""
+        if self.version is None or self.problem is not None:
+            return False
+        record = self.families.get(family)
+        return self.serves_others if record is None else record.serves
 
 
 NEW_SAMPLES = 20

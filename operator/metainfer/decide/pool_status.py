@@ -38,11 +38,16 @@ class PoolFindings:
         return {name: item for name, item in self.portraits.items() if item.status.measured_at is not None}
 
 
+def _keys(snapshot: PoolSnapshot) -> list[str]:
+    """Families as models know them."""
+    return [f"{snapshot.pool.name}/{family.name}" for family in snapshot.pool.spec.families]
+
+
 def build_pool_status(snapshot: PoolSnapshot, findings: PoolFindings, now: datetime) -> AcceleratorPoolStatus:
     """The whole status."""
     nodes = {node.name: node for node in snapshot.nodes}
     outside = sorted((name, place) for name, place in findings.places.items() if isinstance(place, NoMembership))
-    found = (*_findings(findings), find_predictor(snapshot.learned), *find_store_outage(snapshot.store_problem))
+    found = (*_findings(findings), find_predictor(snapshot.learned, _keys(snapshot)), *find_store_outage(snapshot.store_problem))
     conditions = merge_conditions(snapshot.pool.status.conditions, found, now=now, generation=snapshot.pool.generation)
     return AcceleratorPoolStatus(
         observed_generation=snapshot.pool.generation,

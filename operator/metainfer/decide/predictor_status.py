@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metainfer.api.v1alpha1 import reasons
@@ -46,16 +46,21 @@ def family_figures(learned: LearnedState, pool: str, family: str) -> dict[str, i
     }
 
 
-def find_predictor(learned: LearnedState) -> Finding:
-    """Whether a learned model ranks, or why the roofline alone does."""
+def find_predictor(learned: LearnedState, families: Sequence[str]) -> Finding:
+    """Whether a learned model ranks candidates of these families (``POOL/FAMILY``), or why the roofline alone does."""
     if learned.problem is not None:
         reason, message = learned.problem
         return Finding(reasons.PREDICTOR_LEARNED, "False", CONDITION_REASONS.get(reason, reason), message)
     if learned.version is None:
         return Finding(reasons.PREDICTOR_LEARNED, "False", "NoModel", "rankings rest on the roofline alone")
+    served = [name for name in families if learned.serves(name)]
+    if families and not served:
+        words = f"model {learned.version} was learned on other cards and did not beat the roofline on these or on cards that it had not seen"
+        return Finding(reasons.PREDICTOR_LEARNED, "False", "OtherFamilies", f"{words}: the roofline ranks until enough is measured here")
     regret, base = learned.held_out_regret_permille / 10, learned.base_regret_permille / 10
     words = f"model {learned.version} of {learned.rows} rows: its first pick loses {regret:.1f} % on models it has not seen, the roofline's {base:.1f} %"
-    return Finding(reasons.PREDICTOR_LEARNED, "True", "Learned", words)
+    where = "" if len(served) == len(families) else f"; it ranks in {', '.join(name.rpartition('/')[2] for name in served)}, the roofline in the others"
+    return Finding(reasons.PREDICTOR_LEARNED, "True", "Learned", f"{words}{where}")
 
 
 def _known(permille: int) -> int | None:

@@ -134,7 +134,12 @@ def checksum(document: str) -> str:
 def describe(record: ModelRecord, problem: tuple[str, str] | None) -> LearnedState:
     """What a pool's status says of a record."""
     families = {
-        name: FamilyRecord(_integer(figures, "rows"), _integer(figures, "regret_permille"), _integer(figures, "base_regret_permille"))
+        name: FamilyRecord(
+            rows=_integer(figures, "rows"),
+            held_out_regret_permille=_integer(figures, "regret_permille"),
+            base_regret_permille=_integer(figures, "base_regret_permille"),
+            serves=bool(figures.get("serves")),
+        )
         for name, figures in _families(record).items()
     }
     return LearnedState(
@@ -145,6 +150,7 @@ def describe(record: ModelRecord, problem: tuple[str, str] | None) -> LearnedSta
         held_out_regret_permille=_integer(record.metrics, "regret_permille"),
         base_regret_permille=_integer(record.metrics, "base_regret_permille"),
         families=families,
+        serves_others=bool(record.metrics.get("serves_others")),
         problem=problem,
     )
 
