@@ -138,7 +138,7 @@ async def test_recorded_benchmarks_become_a_model_that_ranks_and_shows(trained: 
 async def pool_status(parts: Parts) -> AcceleratorPoolStatus:
     """Of one pass over the pool, its snapshot gathered from a cluster without nodes."""
     pool = make_pool("lab", make_family("fast"), make_family("slow"))
-    nothing = {"nodes": (), "card_pods": (), "portraits": {}, "jobs": ()}
+    nothing = {"nodes": (), "card_pods": (), "portraits": {}, "jobs": (), "adaptations": ()}
     view = SimpleNamespace(pool=lambda _: pool, pools=lambda: (pool,), **{name: lambda found=found: found for name, found in nothing.items()})
     gathered = await RecallingGatherer(view, None, parts.store, MeasuringLimits(), parts.registry).gather_pool("lab")  # type: ignore[arg-type]
     assert gathered is not None
