@@ -224,6 +224,8 @@ class ContainerState:
     exit_code: int | None = None
     termination_message: str = ""
     restarts: int = 0
+    image_digest: str = ""
+    """``sha256:...`` of the repository that it was pulled from; empty where the runtime tells another id."""
     started_at: datetime | None = None
     """``state.running.startedAt``."""
     finished_at: datetime | None = None

@@ -105,7 +105,7 @@ def note_families(draft: Draft, scene: Scene) -> None:
     """A run starts: it answers for the families as they are now, whatever made it start."""
     known = known_families(draft)
     found = [_acted(known.get(now.key), now) for now in (look_at_family(draft, option) for option in scene.options if option.nodes)]
-    draft.put(families=tuple(found[:LISTED_FAMILIES]))
+    draft.put(families=tuple(found[:LISTED_FAMILIES]), image_digests=())  # what pods run is known when the run is over
 
 
 def note_family(draft: Draft, now: FamilyNow) -> None:

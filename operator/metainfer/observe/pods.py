@@ -247,6 +247,7 @@ def _project_state(raw: Raw) -> ContainerState:
         waiting_reason=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
         restarts=int(raw.get("restartCount", 0)),
+        image_digest=raw.get("imageID", "").rpartition("@")[2] if "@sha256:" in raw.get("imageID", "") else "",
         started_at=parse_time((state.get("running") or {}).get("startedAt")),
     )
     # Between two tries (CrashLoopBackOff) the reason stands in the last state.

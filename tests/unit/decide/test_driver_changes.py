@@ -16,7 +16,7 @@ from tests.unit.decide.test_pool import make_pool_snapshot
 from metainfer.api.v1alpha1.checks import CheckStatus, SuspicionStatus, VerdictStatus
 from metainfer.decide.conditions import format_time
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import RunResult
+from metainfer.decide.facts import ContainerState, RunResult
 from metainfer.decide.keeping.drivers import PATIENCE, find_runtime_change
 from metainfer.decide.known_families import holds
 from metainfer.decide.scene import build_scene
@@ -244,3 +244,31 @@ def test_probes_with_another_runtime_are_checked() -> None:
     found = suspect_runtime(fleet)
     assert found is not None
     assert (f"{OPENVINO_PROVIDER} 1.33.0 on 1 of" in found[0], found[1]) == (True, "Check")
+
+
+def run_build(fleet: Fleet, digest: str) -> None:
+    """The target's pods were restarted, and found this under their tag."""
+    pods = tuple(replace(pod, states=(ContainerState("server", image_digest=digest),)) for pod in fleet.world.snapshot.target_pods)
+    fleet.world.snapshot = replace(fleet.world.snapshot, target_pods=pods)
+
+
+def test_another_build_under_the_same_tag_is_a_run() -> None:
+    """The first build that is seen is what the decision was made for; one that comes later is worked out anew, once."""
+    fleet = make_fleet()
+    run_build(fleet, "sha256:" + "a" * 64)
+    fleet.play(30)
+    assert fleet.runs == []
+    run_build(fleet, "sha256:" + "b" * 64)
+    fleet.play(90)
+    assert [run.partition(":")[0] for run in fleet.runs] == ["RuntimeChanged"]
+    assert "another build of image server:1: sha256:bbbbbbbbbbbb" in fleet.runs[0]
+
+
+def test_a_runtime_that_tells_no_repository_digest_tells_nothing() -> None:
+    """Pods move to nodes of another runtime, which has ids of its own."""
+    fleet = make_fleet()
+    run_build(fleet, "sha256:" + "a" * 64)
+    fleet.play(5)
+    run_build(fleet, "")
+    fleet.play(60)
+    assert fleet.runs == []

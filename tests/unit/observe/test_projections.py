@@ -207,6 +207,20 @@ def _apart(selector: Any, topology: str = "kubernetes.io/hostname", **more: Any)
 
 
 @pytest.mark.parametrize(
+    ("image_id", "want"),
+    [
+        pytest.param("docker.io/library/server@sha256:ab12", "sha256:ab12", id="a repository's digest"),
+        pytest.param("sha256:ab12", "", id="the runtime's own id"),
+        pytest.param("", "", id="not pulled yet"),
+    ],
+)
+def test_what_build_a_container_runs_is_its_repositorys_digest(image_id: str, want: str) -> None:
+    """Ids that a runtime makes up are the same nowhere else."""
+    (state,) = project_pod(make_pod(status={"containerStatuses": [{"name": "server", "imageID": image_id}]})).states
+    assert state.image_digest == want
+
+
+@pytest.mark.parametrize(
     ("pod", "want"),
     [
         pytest.param(_apart({"matchLabels": {"app": "ocr"}}), True, id="selects itself by label"),

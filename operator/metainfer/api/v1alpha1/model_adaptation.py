@@ -437,6 +437,9 @@ class ModelAdaptationStatus(ApiModel):
         json_schema_extra=keyed_by("name"),
         description="slowNodes are nodes whose pods served slower than the target's others in each of the last windows; their cards are measured soon.",
     )
+    image_digests: tuple[Annotated[str, Field(max_length=128)], ...] = Field(
+        default=(), max_length=8, description="imageDigests of the serving container, as pods ran it after the last run; another build of the tag differs."
+    )
     families: tuple[KnownFamily, ...] = Field(
         default=(), max_length=32, json_schema_extra=keyed_by("key"), description="families are the cards as the last run found them, for comparison."
     )

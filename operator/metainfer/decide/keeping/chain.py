@@ -16,6 +16,7 @@ from metainfer.decide.keeping.calibration import find_calibration_shift
 from metainfer.decide.keeping.checking import check_of, follow, note_success, put_check
 from metainfer.decide.keeping.drivers import find_driver_change, find_runtime_change
 from metainfer.decide.keeping.freshness import find_stale
+from metainfer.decide.keeping.images import find_image_change
 from metainfer.decide.keeping.lost import find_lost
 from metainfer.decide.keeping.served import find_load_shift, find_p99_drift
 from metainfer.decide.keeping.serving import note_served
@@ -29,7 +30,7 @@ from metainfer.decide.wanted import find_rolled_back
 KeepCheck = Callable[[Draft, Scene], Suspicion | None]
 
 KEEP_CHAIN: Final[tuple[KeepCheck, ...]] = (
-    find_lost, find_driver_change, find_runtime_change, find_p99_drift, find_load_shift, find_calibration_shift, find_stale,
+    find_lost, find_driver_change, find_image_change, find_runtime_change, find_p99_drift, find_load_shift, find_calibration_shift, find_stale,
 )  # fmt: skip
 """Ordered: PlacementLost, DriverVersionChanged, RuntimeChanged, P99Drift, LoadShifted, CalibrationShifted, FreshnessExpired."""
 
