@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from metainfer import metrics
 from metainfer.decide.facts import CheckResult, ProbeResult, ProfileResult, RunResult
-from metainfer.decide.learned import ModelRecord
 from metainfer.decide.plan import RecordDecision, RecordServed
 from metainfer.store.backlog import Backlog, Entry, Recollection
 from metainfer.store.engine import build_engine
@@ -147,25 +146,9 @@ class PatientStore:
         """See ``SampleStore``; raises StoreUnavailable while it is away."""
         return await self.ask(lambda store: store.find_model_runs(digest, newest))
 
-    async def training_material(self) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
-        """See ``SampleStore``; raises StoreUnavailable while it is away. No deadline: it is all there is."""
-        return await self.ask(lambda store: store.training_material(), patient=True)
-
     async def count_runs(self, since: datetime | None = None) -> int:
         """See ``SampleStore``; raises StoreUnavailable while it is away."""
         return await self.ask(lambda store: store.count_runs(since))
-
-    async def record_model(self, record: ModelRecord) -> ModelRecord:
-        """See ``SampleStore``; raises StoreUnavailable while it is away: a model can be made again."""
-        return await self.ask(lambda store: store.record_model(record))
-
-    async def find_champion(self) -> ModelRecord | None:
-        """See ``SampleStore``; raises StoreUnavailable while it is away."""
-        return await self.ask(lambda store: store.find_champion())
-
-    async def find_last_model(self) -> ModelRecord | None:
-        """See ``SampleStore``; raises StoreUnavailable while it is away."""
-        return await self.ask(lambda store: store.find_last_model())
 
     async def compact(self, retention: Retention, living: Collection[str], now: datetime) -> Compacted:
         """See ``SampleStore``; raises StoreUnavailable while it is away. No deadline: it works in small steps beside the others."""
