@@ -51,12 +51,22 @@ class VerdictStatus(ApiModel):
     judged_at: Timestamp = Field(description="judgedAt is when.")
 
 
+class TrialStatus(ApiModel):
+    """A card that one check found slower: the next ones decide."""
+
+    reason: str = Field(max_length=64, description="reason is the trigger that the checks are for.")
+    node: str = Field(max_length=253, description="node of the card.")
+    slowdowns_permille: tuple[int, ...] = Field(max_length=8, description="slowdownsPermille is how many times slower each check found it; 1000 = as before.")
+    checked_at: Timestamp = Field(description="checkedAt is when the last one was judged.")
+
+
 class CheckStatus(ApiModel):
     """How what runs is kept true."""
 
     baseline: CheckFigures | None = Field(default=None, description="baseline is the check made once the placement had settled, for comparison.")
     suspicion: SuspicionStatus | None = Field(default=None, description="suspicion is what speaks against the decision just now.")
     claim: CheckClaim | None = Field(default=None, description="claim is the check under way.")
+    trial: TrialStatus | None = Field(default=None, description="trial is set between the checks of a card that one found slower.")
     verdict: VerdictStatus | None = Field(default=None, description="verdict is what the last check came to.")
     in_vain: int = Field(default=0, ge=0, description="inVain is how many checks and runs in a row changed nothing; each doubles the pause after it.")
     acted_at: Timestamp | None = Field(default=None, description="actedAt is when the last of them was started or judged.")

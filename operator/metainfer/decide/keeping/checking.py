@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.checks import CheckClaim, CheckStatus, SuspicionStatus, VerdictStatus
+from metainfer.api.v1alpha1.checks import CheckClaim, CheckFigures, CheckStatus, SuspicionStatus, TrialStatus, VerdictStatus
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.evidence import find_broken
 from metainfer.decide.facts import CheckResult
 from metainfer.decide.keeping.check_job import find_check_job, start_check
 from metainfer.decide.keeping.damping import Gate, find_gate, rests_until
-from metainfer.decide.keeping.judging import ACTED_ON, Comparison, Verdict, earlier_figures, judge_check, read_figures
+from metainfer.decide.keeping.judging import ACTED_ON, CHECKS, Comparison, Verdict, earlier_figures, judge_check, read_figures
 from metainfer.decide.keeping.suspicion import Suspicion
 from metainfer.decide.own_jobs import POLL_SECONDS, unreported_jobs
 from metainfer.decide.plan import EmitEvent
@@ -46,6 +47,7 @@ def follow(draft: Draft, scene: Scene, found: Suspicion | None) -> None:
     _note(draft, found)
     if _is_under_way(draft, scene):
         return
+    _end_trial(draft, found)
     if check_of(draft).due:
         _say_due(draft)
     elif found is None:
@@ -57,8 +59,9 @@ def follow(draft: Draft, scene: Scene, found: Suspicion | None) -> None:
     elif found.reason == "LoadShifted" and _is_shareable(draft, scene):
         # Beside a busier server a check would measure the load too.
         _conclude(draft, found.reason, Verdict("Load", f"{found.message}; nothing else speaks against the cards"), node="")
-    else:
-        _start(draft, scene, found)
+    elif not _wait_for_next(draft, found):
+        trial = check_of(draft).trial
+        _start(draft, scene, found, trial.node if trial is not None else found.node)
 
 
 def _note(draft: Draft, found: Suspicion | None) -> None:
@@ -103,11 +106,51 @@ def _take(draft: Draft, scene: Scene, claim: CheckClaim, result: CheckResult) ->
     if claim.reason == BASELINE:
         put_check(draft, baseline=now)
         return
-    before = earlier_figures(draft, claim.node)
-    if before is not None:
-        threshold = draft.snapshot.adaptation.spec.drift.p99_increase_percent
-        serves = any(pod.node == claim.node and pod.ready for pod in draft.snapshot.target_pods)
-        _conclude(draft, claim.reason, judge_check(Comparison(claim.reason, now, before, threshold, serves)), node=claim.node)
+    compared = _compare(draft, claim, now)
+    if compared is None:
+        return
+    verdict = judge_check(compared)
+    if compared.is_open and verdict.verdict != "Model":
+        _go_on_trial(draft, claim, compared)
+    else:
+        put_check(draft, trial=None)
+        _conclude(draft, claim.reason, verdict, node=claim.node)
+
+
+def _compare(draft: Draft, claim: CheckClaim, now: CheckFigures) -> Comparison | None:
+    before, trial = earlier_figures(draft, claim.node), check_of(draft).trial
+    if before is None:
+        return None
+    known = trial.slowdowns_permille if trial is not None and (trial.reason, trial.node) == (claim.reason, claim.node) else ()
+    serves = any(pod.node == claim.node and pod.ready for pod in draft.snapshot.target_pods)
+    return Comparison(claim.reason, now, before, draft.snapshot.adaptation.spec.drift.p99_increase_percent, known, serves)
+
+
+def _go_on_trial(draft: Draft, claim: CheckClaim, compared: Comparison) -> None:
+    """It seems slower: looked at again a window later, if it still serves slower then."""
+    slowdowns = (*compared.earlier_permille, round(1000 * compared.own_slowdown))
+    put_check(draft, trial=TrialStatus(reason=claim.reason, node=claim.node, slowdowns_permille=slowdowns, checked_at=format_time(draft.now)))
+
+
+def _end_trial(draft: Draft, found: Suspicion | None) -> None:
+    """What made it doubtful is over: that was noise, and it is left alone for a while."""
+    trial = check_of(draft).trial
+    if trial is not None and check_of(draft).claim is None and (found is None or found.reason != trial.reason):
+        put_check(draft, trial=None)
+        _count(draft, trial.reason)
+
+
+def _wait_for_next(draft: Draft, found: Suspicion) -> bool:
+    """Whether the next check of a trial has to wait: a neighbour's burst should not be in two of them."""
+    trial, window = check_of(draft).trial, parse_duration(draft.snapshot.adaptation.spec.drift.window)
+    due = parse_time(trial.checked_at) + window if trial is not None else draft.now
+    if trial is None or draft.now >= due:
+        return False
+    done = len(trial.slowdowns_permille)
+    words = f"node {trial.node} seems slower by {done} of {CHECKS} checks, the next one is at {format_time(due)}"
+    draft.find(reasons.ANSWER_TRUE, "Unknown", found.reason, f"{_noticed(draft)}; {words}")
+    draft.look_again((due - draft.now).total_seconds())
+    return True
 
 
 def _take_failure(draft: Draft, scene: Scene, claim: CheckClaim, why: str) -> None:
@@ -204,8 +247,8 @@ def _forget(draft: Draft) -> None:
         put_check(draft, in_vain=0, acted_at=None, acted_on="", verdict=None)
 
 
-def _start(draft: Draft, scene: Scene, found: Suspicion) -> None:
-    words = _claim(draft, scene, found.reason, found.node, attempt=0)
+def _start(draft: Draft, scene: Scene, found: Suspicion, node: str) -> None:
+    words = _claim(draft, scene, found.reason, node, attempt=0)
     draft.find(reasons.ANSWER_TRUE, "Unknown", found.reason, f"{found.message}; {words}")
     if check_of(draft).claim is not None:
         draft.act(EmitEvent("Normal", found.reason, f"{found.message}; {words}"[:1024]))

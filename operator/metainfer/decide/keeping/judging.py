@@ -22,6 +22,9 @@ from metainfer.decide.scene import Scene
 Finding = Literal["Model", "Driver", "Card", "Load", "Nothing", "CheckFailed"]
 ACTED_ON: Final = frozenset({"Model", "Driver", "Card"})
 """Verdicts that lead to a run."""
+CHECKS: Final = 3
+"""Before a card is called slower. At 15 % noise of each figure one check is wrong once in twenty times, and the served latency with it only
+now and then: three, a window apart, while the latency stays up all the time, are not (``hack/bench/damping``)."""
 LEAST_RATE: Final = 50
 """Requests per second from which the rounded throughput of a decision tells the mean latency to 1 %."""
 
@@ -43,6 +46,8 @@ class Comparison:
     now: CheckFigures
     before: CheckFigures
     threshold_percent: int
+    earlier_permille: tuple[int, ...] = ()
+    """Slowdowns by the earlier checks of the same suspicion."""
     serves: bool = True
     """Whether a pod of the target serves on the node that was looked at now."""
 
@@ -53,7 +58,13 @@ class Comparison:
 
     @property
     def slowdown(self) -> float:
-        """How many times slower it is: the geometric mean of what the model and what the micro-probe show; 1 = as before."""
+        """How many times slower all checks of this suspicion found it, on (geometric) average; 1 = as before."""
+        logs = [math.log(max(1, item) / 1000) for item in self.earlier_permille] + [math.log(self.own_slowdown)]
+        return math.exp(sum(logs) / len(logs))
+
+    @property
+    def own_slowdown(self) -> float:
+        """The same by this check alone: the geometric mean of what the model and what the micro-probe show."""
         shown = [_ratio(parse_duration_us(self.now.mean or "0us"), parse_duration_us(self.before.mean or "0us")), self.card_slowdown]
         known = [item for item in shown if item is not None]
         return math.exp(sum(math.log(item) for item in known) / len(known)) if known else 1.0
@@ -70,11 +81,21 @@ class Comparison:
         """Whether it is slower by more than the threshold that counts as drift."""
         return self.slowdown > 1 + self.threshold_percent / 100
 
+    @property
+    def is_open(self) -> bool:
+        """Whether another check is needed: it seems slower, by one or two that may have been unlucky.
+
+        Half the threshold is where the noise ends that a good card has nine times in ten; three times the threshold is beyond any noise.
+        """
+        seems, plainly = (1 + share * self.threshold_percent / 100 for share in (0.5, 3.0))
+        return self.is_same_place and len(self.earlier_permille) + 1 < CHECKS and seems <= self.slowdown < plainly
+
     def figures(self) -> str:
         """For messages."""
         card = f", its micro-probe {100 * (self.card_slowdown - 1):+.0f} %" if self.card_slowdown is not None else ""
         where = " beside the server" if self.now.beside_server else ""
-        return f"on node {self.now.node}{where} the mean latency is {self.now.mean} where it was {self.before.mean or 'unknown'}{card}"
+        checks = f" (check {len(self.earlier_permille) + 1})" if self.earlier_permille else ""
+        return f"on node {self.now.node}{where} the mean latency is {self.now.mean} where it was {self.before.mean or 'unknown'}{card}{checks}"
 
 
 def _ratio(above: float, below: float) -> float | None:

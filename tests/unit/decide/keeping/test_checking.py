@@ -82,7 +82,7 @@ def test_the_verdict_decides_what_follows(look: Look, want_verdict: str, want_tr
     """In condition, status and Event; a run only for what another answer can follow from."""
     world = drifting()
     before, world.checked = world.status.run, look
-    work_off(world)
+    work_off(world, 80)
     assert before is not None
     verdict = check_of(world).verdict
     assert verdict is not None
@@ -91,6 +91,57 @@ def test_the_verdict_decides_what_follows(look: Look, want_verdict: str, want_tr
     run = world.status.run
     assert run is not None
     assert (run.trigger.partition(":")[0] if run.id != before.id else None) == want_trigger
+
+
+@pytest.mark.parametrize(
+    ("looks", "want_checks", "want"),
+    [
+        pytest.param([1.5, 1.5, 1.5], 3, "Card", id="three agree"),
+        pytest.param([1.5, 1.3, 1.1], 3, "Card", id="slower on average"),
+        pytest.param([1.3, 0.9], 2, "Nothing", id="the second takes it back"),
+        pytest.param([1.25, 1.15, 1.15], 3, "Nothing", id="not slower enough on average"),
+        pytest.param([1.7], 1, "Card", id="beyond any noise"),
+        pytest.param([1.05], 1, "Nothing", id="as before"),
+    ],
+)
+def test_a_card_is_called_slower_by_checks_a_window_apart(looks: list[float], want_checks: int, want: str) -> None:
+    """One may be unlucky, or have a neighbour's burst in it. What is plain needs no second one."""
+    world = drifting()
+    begun, factors = world.started("check"), iter(looks)
+
+    def look(report: BenchReport, job: CreateJob) -> BenchReport | None:
+        return slower_card(next(factors))(report, job)
+
+    world.checked = look
+    while check_of(world).verdict is None:
+        world.turn()
+        assert world.started("check") - begun <= want_checks
+    verdict = check_of(world).verdict
+    assert verdict is not None
+    assert (verdict.verdict, world.started("check") - begun) == (want, want_checks)
+
+
+def test_between_two_checks_the_condition_says_what_is_waited_for() -> None:
+    """And when the next one is made."""
+    world = drifting()
+    world.checked = slower_card(1.3)
+    work_off(world)
+    assert world.condition(ANSWER) == ("Unknown", "P99Drift")
+    assert "seems slower by 1 of 3 checks, the next one is at" in world.message(ANSWER)
+    assert world.started("check") == 2
+
+
+def test_a_service_that_recovers_between_two_checks_acquits_its_card() -> None:
+    """The trial is over; it counts as one that came to nothing, so the next is not at once."""
+    world = drifting()
+    world.checked = slower_card(1.3)
+    work_off(world)
+    assert check_of(world).trial is not None
+    show_drift(world, 1, p99_ms=40.0, mean_ms=11.0)
+    work_off(world)
+    assert (check_of(world).trial, check_of(world).in_vain, world.started("check")) == (None, 1, 2)
+    show_drift(world, 3)
+    assert "Resting" in world.message(ANSWER)
 
 
 def test_a_check_is_made_on_the_node_of_the_slowest_pod() -> None:
