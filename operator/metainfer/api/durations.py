@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 PATTERN = r"^([0-9]+(h|m|s|ms|us))+$"
 _PART = re.compile(r"([0-9]+)(h|ms|us|m|s)")
 _UNIT_US = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 
 
+@lru_cache(maxsize=1024)
 def parse_duration_us(text: str) -> int:
     """Microseconds of a duration string; raises ValueError naming the text."""
     if not re.fullmatch(PATTERN, text):

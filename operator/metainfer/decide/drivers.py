@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorFamily
@@ -58,12 +59,13 @@ VENDOR_LABELS: Final[tuple[tuple[str, VendorLabels], ...]] = (
 
 def vendor_labels(family: AcceleratorFamily) -> VendorLabels:
     """The keys that count for a family: its own where it names any, else its vendor's."""
-    known = next((labels for prefix, labels in VENDOR_LABELS if family.resource.startswith(prefix)), VendorLabels())
-    return VendorLabels(
-        driver=family.driver_version_labels or known.driver,
-        firmware=family.firmware_version_labels or known.firmware,
-        upgrade=family.driver_upgrade_labels or known.upgrade,
-    )
+    return _labels(family.resource, family.driver_version_labels, family.firmware_version_labels, family.driver_upgrade_labels)
+
+
+@lru_cache(maxsize=256)
+def _labels(resource: str, driver: tuple[str, ...], firmware: tuple[str, ...], upgrade: tuple[str, ...]) -> VendorLabels:
+    known = next((labels for prefix, labels in VENDOR_LABELS if resource.startswith(prefix)), VendorLabels())
+    return VendorLabels(driver=driver or known.driver, firmware=firmware or known.firmware, upgrade=upgrade or known.upgrade)
 
 
 def read_driver(family: AcceleratorFamily, node: NodeFacts) -> str | None:

@@ -10,7 +10,8 @@ normal noise of 3 % per probe, siblings included (200,000 cards each; ``tests/un
     5                       97.4 %                          0.6 %                                          0.27
     20                      99.1 %                          0.04 %                                         0.21
 
-Half the noise makes that 99.9 % and 0.01 %. In a family of three the siblings' own noise is a third of the doubt, and no repeat of the
+Half the noise makes that 99.9 % and 0.01 %; 2 % were measured
+(ten probes of 10 s on one core, ``hack/bench/probe``). In a family of three the siblings' own noise is a third of the doubt, and no repeat of the
 suspect takes it away; in a family of two nobody can say which of the two is typical, and only one that is 11 % behind the other counts.
 """
 

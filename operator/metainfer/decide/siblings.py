@@ -8,9 +8,8 @@ where there are at least two (another driver is no fault of the card), and those
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from statistics import median
+from dataclasses import dataclass
 
 from metainfer.decide.facts import Portrait
 
@@ -36,7 +35,7 @@ def _compare(portrait: Portrait, speed: Speeds, group: _Group, family: _Group) -
 
 
 class _Group:
-    """The cards that others are compared with, their figures sorted once: a family has thousands."""
+    """The cards that others are compared with. A family has thousands, so each figure is sorted once."""
 
     def __init__(self, portraits: Sequence[Portrait], speeds: Mapping[str, Speeds]) -> None:
         sound = [item for item in portraits if item.status.health != "Degraded"] or list(portraits)
@@ -45,7 +44,7 @@ class _Group:
         for item in sound:
             for key, value in speeds[item.node].items():
                 figures.setdefault(key, []).append(value)
-        self._ordered = {key: sorted(values) for key, values in figures.items()}
+        self._middles = {key: _Middle.of(sorted(values)) for key, values in figures.items()}
 
     def count_without(self, portrait: Portrait) -> int:
         """How many others there are."""
@@ -53,27 +52,37 @@ class _Group:
 
     def typical(self, portrait: Portrait, key: str, value: float) -> float:
         """Median of the others that have the figure; of a single other, the mean with it; 0 = nobody has it."""
-        ordered = self._ordered.get(key, [])
-        if portrait.node in self._nodes:
-            place = bisect_left(ordered, value)
-            others = len(ordered) - 1
-            if others >= LEAST_SIBLINGS:
-                return _median_without(ordered, place)
-            return median(ordered)  # alone, or of two: with itself
-        return median([*ordered, value]) if len(ordered) < LEAST_SIBLINGS else _middle(ordered)
+        middle = self._middles.get(key)
+        if middle is None:
+            return 0.0
+        others = middle.count - (portrait.node in self._nodes)
+        if others >= LEAST_SIBLINGS:
+            return middle.without(value) if portrait.node in self._nodes else middle.whole
+        return middle.whole if portrait.node in self._nodes else (middle.whole + value) / 2
 
 
-def _middle(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+@dataclass(frozen=True, slots=True)
+class _Middle:
+    """The median of some values, and what it is without one of them: that depends only on which side of the middle the one is."""
 
+    count: int
+    whole: float
+    pivot: float
+    without_lower: float
+    without_pivot: float
+    without_higher: float
 
-def _median_without(ordered: Sequence[float], place: int) -> float:
-    """Median of all but the one at ``place``."""
-    rest = len(ordered) - 1
+    @staticmethod
+    def of(ordered: Sequence[float]) -> _Middle:
+        """Of sorted values."""
+        half, last = len(ordered) // 2, len(ordered) - 1
+        before, at, after = ordered[max(0, half - 1)], ordered[half], ordered[min(last, half + 1)]
+        if len(ordered) % 2:
+            return _Middle(len(ordered), at, at, (at + after) / 2, (before + after) / 2, (before + at) / 2)
+        return _Middle(len(ordered), (before + at) / 2, before, at, at, before)
 
-    def at(index: int) -> float:
-        return ordered[index + (index >= place)]
-
-    half = rest // 2
-    return at(half) if rest % 2 else (at(half - 1) + at(half)) / 2
+    def without(self, value: float) -> float:
+        """The median of all but one that is equal to ``value``."""
+        if value == self.pivot:
+            return self.without_pivot
+        return self.without_lower if value < self.pivot else self.without_higher

@@ -129,3 +129,18 @@ def test_three_nodes_are_compared_without_the_one_in_question() -> None:
     speeds: Sequence[tuple[str, int]] = (("a", 9_000), ("b", 9_700), ("c", 10_300))
     portraits = [make_portrait(name, bandwidth_megabytes_per_second={"main": speed}, figures=()) for name, speed in speeds]
     assert assess_family(portraits)["a"].siblings_permille == 900
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 8, 9])
+def test_the_median_of_the_others_is_that_of_all_but_the_card(count: int) -> None:
+    """Worked out from the middle alone; ties included."""
+    draw = random.Random(count)  # noqa: S311 - a draw, no secret
+    for _ in range(200):
+        values = [float(draw.randint(1, 6)) * 1000 for _ in range(count)]
+        portraits = [make_portrait(f"n{number}", bandwidth_megabytes_per_second={"main": round(value)}, figures=()) for number, value in enumerate(values)]
+        found = assess_family(portraits)
+        for number, value in enumerate(values):
+            rest = sorted(values[:number] + values[number + 1 :])
+            half = len(rest) // 2
+            want = rest[half] if len(rest) % 2 else (rest[half - 1] + rest[half]) / 2
+            assert found[f"n{number}"].siblings_permille == round(1000 * value / want)
