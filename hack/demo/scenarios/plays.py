@@ -11,7 +11,7 @@ from lab import LabError
 from scenarios.nodes import throttled
 from scenarios.report import Report
 from scenarios.stage import OTHER_MODEL, WINDOW_SECONDS, Stage, await_baselines, await_decision
-from scenarios.watched import Moment, Watched
+from scenarios.watched import Moment, Watched, say
 
 USUAL_LOAD = ("--rate", "25", "--even")
 """About a quarter of what one server can do. At equal distances: chance would make windows of 10 s differ by 6 %."""
@@ -175,25 +175,50 @@ def old_answer(stage: Stage, report: Report, on_change: Hook) -> None:
     report.expect(after.is_ready, "it is not Ready afterwards")
 
 
-REFUSES = 'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) echo "this image cannot do that"; exit 1;; esac; exec /opt/venv/bin/mlserver start /srv'
+START = "exec /opt/venv/bin/mlserver start /srv"
+REFUSES = f'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) echo "this image cannot do that"; exit 1;; esac; {START}'
 """A server that runs as its owner starts it, and ends at once under what benchmarks find best."""
+BURNS = f'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) for i in 1 2 3; do (while :; do :; done) & done;; esac; {START}'
+"""The same, but slower: three processes beside it take most of its processor, of which no benchmark knows."""
+SLOW_LOAD = ("--rate", "4", "--even")
+"""Of requests of 900 KB."""
+SLOW_DRIFT = {"p99IncreasePercent": 50, "windows": 2, "window": "20s", "minRequests": 50}
 
 
-def worse_choice(stage: Stage, report: Report, on_change: Hook) -> None:
-    """A choice that measured well and does not serve: it is taken back, and the Deployment is what it was, field by field."""
-    with stage.closed(stage.family_nodes("openvino-cpu")):
-        watched = stage.serve("worse", OTHER_MODEL, command=["/bin/sh", "-c", REFUSES])
+def failing_choice(stage: Stage, report: Report, on_change: Hook) -> None:
+    """A choice that measured well and does not start: it is taken back, and the Deployment is what it was, field by field."""
+    watched = _serve_elsewhere(stage, "failing", REFUSES)
     watched.on_change = on_change
-    stage.adapt("worse", OTHER_MODEL)
-    before = stage.lab.find("deployment", "worse", stage.namespace) or {}
-    report.disturb("a choice under which the server ends at once")
+    _play_taken_back(stage, watched, report, want_reason="RolloutFailed")
+
+
+def slower_choice(stage: Stage, report: Report, on_change: Hook) -> None:
+    """A choice that measured well and serves slower under real load: it is taken back, and the Deployment is what it was, field by field."""
+    watched = _serve_elsewhere(stage, "slower", BURNS)
+    watched.on_change = on_change
+    stage.send("slower-load", *SLOW_LOAD, to="slower", model=OTHER_MODEL)
+    say("a minute of load, to compare with later")
+    time.sleep(60)
+    _play_taken_back(stage, watched, report, want_reason="LatencyWorse", drift=SLOW_DRIFT, rollout={"watch": "2m"})
+
+
+def _serve_elsewhere(stage: Stage, name: str, script: str) -> Watched:
+    """Not on the family on which the model is fastest, so that something is written."""
+    with stage.closed([*stage.family_nodes("openvino-cpu"), *stage.degraded_nodes()]):
+        return stage.serve(name, OTHER_MODEL, command=["/bin/sh", "-c", script])
+
+
+def _play_taken_back(stage: Stage, watched: Watched, report: Report, *, want_reason: str, **spec: Any) -> None:
+    before = stage.lab.find("deployment", watched.name, stage.namespace) or {}
+    report.disturb("an adaptation whose choice is worse than what is there")
+    stage.adapt(watched.name, OTHER_MODEL, **spec)
     watched.wait("something is written", lambda moment: moment.generation > before["metadata"]["generation"], 600)
     report.mark("written")
-    watched.wait("it is taken back", lambda moment: _newest(moment).get("outcome") == "RolledBack", 600)
+    watched.wait("it is taken back", lambda moment: _newest(moment).get("outcome") == "RolledBack", 300)
     report.mark("taken back")
     taken_back = watched.wait("the pods as before", lambda moment: bool(watched.nodes()) and _is_rolled_out(moment.deployment), 180)
     report.mark("serving as before")
-    report.note("reason", _newest(taken_back).get("reason"))
+    report.expect(_newest(taken_back).get("reason") == want_reason, f"the reason is {_newest(taken_back).get('reason')}, not {want_reason}")
     for line in _differences("", _own(before), _own(taken_back.deployment)):
         report.expect(False, f"the Deployment is not what it was: {line}")
     after = watched.stand(30)
@@ -262,5 +287,6 @@ PLAYS: Mapping[str, Play] = {
     "new-driver": new_driver,
     "lost-labels": lost_labels,
     "old-answer": old_answer,
-    "worse-choice": worse_choice,
+    "failing-choice": failing_choice,
+    "slower-choice": slower_choice,
 }

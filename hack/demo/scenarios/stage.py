@@ -64,9 +64,9 @@ class Stage:
         item = {"apiVersion": "metainfer.dev/v1alpha1", "kind": "ModelAdaptation", "metadata": {"name": name}, "spec": merged}
         self.lab.apply_objects(item, namespace=self.namespace)
 
-    def send(self, name: str, *how: str, to: str) -> None:
+    def send(self, name: str, *how: str, to: str, model: str = MODEL) -> None:
         """Requests to a server from a pod of its own until ``stop``: ``--rate 40`` or ``--clients 8``."""
-        self.lab.apply_objects(make_load(name, self.namespace, to, how), namespace=self.namespace)
+        self.lab.apply_objects(make_load(name, self.namespace, to, ("--inputs", f"/models/{model}.npz", *how)), namespace=self.namespace)
         self.lab.kubectl("-n", self.namespace, "rollout", "status", f"deployment/{name}", "--timeout=120s", timeout_seconds=130)
 
     def stop(self, name: str) -> None:
@@ -116,7 +116,7 @@ def make_load(name: str, namespace: str, to: str, how: Sequence[str]) -> Object:
         "name": "load",
         "image": IMAGES["probe"],
         "imagePullPolicy": "IfNotPresent",
-        "args": ["load", "--url", url, "--inputs", f"/models/{MODEL}.npz", "--seconds", "3600", *how],
+        "args": ["load", "--url", url, "--seconds", "3600", *how],
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}],
