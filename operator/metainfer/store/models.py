@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Table, func, insert, select, update
 
 from metainfer.decide.facts import ProbeResult, ProfileResult, RunResult
 from metainfer.decide.learned import ModelRecord
@@ -19,6 +19,8 @@ from metainfer.store.tables import models, probes, profiles, runs
 
 KEPT_DOCUMENTS = 3
 """The champion and two it replaced, to go back to by hand; of older ones only the figures stay."""
+MATERIAL_ROWS = 20_000
+"""Newest rows of a kind that are learned from: what the chart's memory limit has room for (see resources in its values.yaml)."""
 
 
 def insert_model(connection: Connection, record: ModelRecord) -> ModelRecord:
@@ -44,18 +46,18 @@ def select_last(connection: Connection) -> ModelRecord | None:
     return replace(_record(row), document="") if row is not None else None
 
 
-def select_material(connection: Connection) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
-    """Everything a sample is joined from (see ``decide.learning.join_samples``): runs with their digests, profiles, probes; oldest first."""
-    found = {
-        table.name: connection.execute(
-            select(*(column for column in table.columns if column.name != "detail")).where(table.c.report.is_not(None)).order_by(table.c.finished_at)
-        ).mappings()
-        for table in (runs, profiles, probes)
-    }
+def select_material(connection: Connection, newest: int) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
+    """What samples are joined from (see ``decide.learning.join_samples``): the newest runs with their digests, profiles, probes; oldest first."""
+
+    def read(table: Table) -> list[RowMapping]:
+        columns = [column for column in table.columns if column.name != "detail"]
+        query = select(*columns).where(table.c.report.is_not(None)).order_by(table.c.finished_at.desc()).limit(newest)
+        return [*connection.execute(query).mappings()][::-1]
+
     return (
-        read_all(found["runs"], lambda row: (str(row["digest"]), read_run(row))),
-        read_all(found["profiles"], read_profile),
-        read_all(found["probes"], read_probe),
+        read_all(read(runs), lambda row: (str(row["digest"]), read_run(row))),
+        read_all(read(profiles), read_profile),
+        read_all(read(probes), read_probe),
     )
 
 

@@ -23,7 +23,7 @@ from metainfer.decide.plan import RecordDecision, RecordServed
 from metainfer.store.backlog import Entry
 from metainfer.store.engine import WRITES, abandon_connections, build_engine, check_file, store_name, transaction
 from metainfer.store.errors import RowRefused, StoreUnavailable, describe_outage
-from metainfer.store.models import insert_model, select_champion, select_last, select_material
+from metainfer.store.models import MATERIAL_ROWS, insert_model, select_champion, select_last, select_material
 from metainfer.store.retention import Compacted, Retention, compact
 from metainfer.store.rows import (
     DecisionRecord,
@@ -174,9 +174,11 @@ class SampleStore:
         rows = await self._select(runs, runs.c.digest == digest, runs.c.report.is_not(None), order=runs.c.finished_at.desc(), limit=newest)
         return read_all(rows[::-1], read_run)
 
-    async def training_material(self) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
-        """All runs with their digests, profiles and probes that left a report, oldest first: what samples are joined from."""
-        return await self._run(self._readers, self._reading, select_material)
+    async def training_material(
+        self, newest: int = MATERIAL_ROWS
+    ) -> tuple[tuple[tuple[str, RunResult], ...], tuple[ProfileResult, ...], tuple[ProbeResult, ...]]:
+        """The newest runs with their digests, profiles and probes that left a report, oldest first: what samples are joined from."""
+        return await self._run(self._readers, self._reading, lambda connection: select_material(connection, newest))
 
     async def count_runs(self, since: datetime | None = None) -> int:
         """Benchmarks with a report, all of them or those finished after a moment."""

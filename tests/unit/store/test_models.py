@@ -87,6 +87,16 @@ async def test_material_is_everything_that_left_a_report(store: SampleStore) -> 
     assert await store.count_runs(since=at(1)) == 1
 
 
+async def test_only_the_newest_results_are_learned_from(store: SampleStore) -> None:
+    """The operator and its training process have a memory limit, and old cards and models matter least."""
+    for minutes in (2, 0, 3, 1):
+        await store.record_run(ADAPTATION, make_run(f"run-{minutes}", finished_at=at(minutes)))
+        await store.record_probe("lab", make_probe(f"probe-{minutes}", finished_at=at(minutes)))
+    runs, _, probes = await store.training_material(newest=2)
+    assert [run.job for _, run in runs] == ["run-2", "run-3"]
+    assert [probe.job for probe in probes] == ["probe-2", "probe-3"]
+
+
 async def test_a_record_is_frozen_with_what_was_given(store: SampleStore) -> None:
     """Recording returns another record and changes none."""
     given = make_record()
