@@ -107,7 +107,7 @@ class StoredModels:
         return await self.store.ask(lambda store: store.count_runs(since))
 
     async def training_material(self) -> tuple[Sequence[tuple[str, RunResult]], Sequence[ProfileResult], Sequence[ProbeResult]]:
-        """See ``SampleStore``. No deadline: it reads everything there is."""
+        """See ``SampleStore``. No deadline: it may read very much."""
         return await self.store.ask(lambda store: store.training_material(), patient=True)
 
     async def record_model(self, record: ModelRecord) -> ModelRecord:
