@@ -55,6 +55,7 @@ RESTORES: Final = Counter(
 )
 DECISIONS: Final = Counter("metainfer_decisions_total", "Decisions taken, by chosen family and reason.", ("family", "reason"))
 ROLLBACKS: Final = Counter("metainfer_rollbacks_total", "Decisions that were taken back, by reason.", ("reason",))
+CANARIES: Final = Counter("metainfer_canaries_total", "Trials that ended, by outcome (Promoted, Worse, Failed, Inconclusive, Dropped).", ("outcome",))
 PREDICTED_RANK: Final = Histogram(
     "metainfer_predicted_rank_of_best",
     "Place (1 = first) that the prediction gave to the candidate which then measured best; the operator's own quality series.",

@@ -19,11 +19,12 @@ from metainfer.api.v1alpha1.common import GROUP, VERSION
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.applying import report_conflict, report_refusal
+from metainfer.decide.canary.trying import report_canary_refused
 from metainfer.decide.facts import AdaptationFacts, AdaptationSnapshot, CheckResult, PoolFacts, ProbeResult, ProfileResult, RunResult
 from metainfer.decide.lasting import note_written_again
 from metainfer.decide.leaving import LeavingSnapshot, decide_leaving
 from metainfer.decide.orphans import OrphanSnapshot, decide_orphans
-from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent, RestoreTarget
+from metainfer.decide.plan import Action, ApplyTarget, CreateCanary, CreateJob, EmitEvent, RestoreTarget
 from metainfer.decide.pool import decide_pool
 from metainfer.decide.predictor import Predictor
 from metainfer.decide.refusal import record_refusal
@@ -234,6 +235,9 @@ class Reconciler:
     async def _report_refused_apply(self, snapshot: AdaptationSnapshot, claimed: AdaptationFacts, outcomes: Sequence[Outcome], now: datetime) -> None:
         """A write to the target that the API server did not take is news for the status: the next pass must not try it again."""
         for outcome in outcomes:
+            if isinstance(outcome.action, CreateCanary) and outcome.failure is not None:
+                trial = report_canary_refused(claimed.status.canary, outcome.failure.message)
+                await self._write.write_adaptation_status(claimed, claimed.status.model_copy(update={"canary": trial}))
             if not isinstance(outcome.action, ApplyTarget | RestoreTarget):
                 continue
             if isinstance(outcome.action, RestoreTarget) and outcome.result != "Refused":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -13,10 +14,12 @@ from tests.unit.decide.make_world import ORT, World
 from metainfer.act.events import ObjectRef
 from metainfer.act.execute import Actor, Outcome
 from metainfer.decide.adaptation import decide_adaptation
-from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateJob, RecordDecision, RestoreTarget
+from metainfer.decide.facts import CanaryFacts
+from metainfer.decide.plan import Action, AdaptationPlan, ApplyTarget, CreateCanary, CreateJob, DeleteCanary, RecordDecision, RestoreTarget
 from metainfer.decide.wanted import find_wanted
 from metainfer.kube.client import KubeClient
 from metainfer.kube.kinds import DEPLOYMENT
+from metainfer.observe.canary import is_asked, read_canary
 from metainfer.observe.projections import project_target
 from metainfer.predict.physics import PhysicsPredictor
 
@@ -46,6 +49,8 @@ class Served:
     namespace: str
     journal: Journal = field(default_factory=Journal)
     written: list[Action] = field(default_factory=list)
+    on_trial: Callable[[CanaryFacts], CanaryFacts] = lambda facts: facts
+    """What its controllers and kubelets would make of a trial."""
 
     async def start(self) -> None:
         """Everything of the world into the test's namespace."""
@@ -60,14 +65,16 @@ class Served:
 
     async def turn(self) -> AdaptationPlan:
         """One pass and what it writes; a rollout is not played by itself."""
-        self.world.snapshot = replace(self.world.snapshot, target=project_target(await self.read()))
+        adaptation = self.world.snapshot.adaptation
+        canary = self.on_trial(await read_canary(adaptation, self.kube)) if is_asked(adaptation) else None
+        self.world.snapshot = replace(self.world.snapshot, target=project_target(await self.read()), canary=canary)
         plan = decide_adaptation(self.world.snapshot, PhysicsPredictor(), self.world.now)
         self.world.take(plan)
         for action in plan.actions:
             if isinstance(action, CreateJob):
                 self.world.run(action)
-        writes = [action for action in plan.actions if isinstance(action, ApplyTarget | RestoreTarget | RecordDecision)]
-        self.written += [action for action in writes if not isinstance(action, RecordDecision)]
+        writes = [action for action in plan.actions if isinstance(action, ApplyTarget | RestoreTarget | CreateCanary | DeleteCanary | RecordDecision)]
+        self.written += [action for action in writes if isinstance(action, ApplyTarget | RestoreTarget)]
         outcomes = await self._execute(writes)
         assert all(outcome.result in ("Done", "Unchanged") for outcome in outcomes), outcomes
         self.world.now += timedelta(seconds=30)

@@ -82,6 +82,14 @@ def test_roles_have_no_wildcards_and_never_read_secrets() -> None:
             assert "secrets" not in rule["resources"], role["metadata"]["name"]
 
 
+def test_trials_need_rights_of_their_own_that_are_off_by_default() -> None:
+    """Creating and deleting workloads is nothing that an operator gets unasked."""
+    want = {("deployments", "create"), ("deployments", "delete"), ("services", "list"), ("poddisruptionbudgets", "list")}
+    assert granted(render("rbac.canary.enabled=true")) - granted(render()) == want
+    bound = find_kind(render("rbac.canary.enabled=true", 'rbac.targetNamespaces=["vision"]'), "RoleBinding")
+    assert {"meta-infer-canary"} == {item["roleRef"]["name"] for item in bound if item["roleRef"]["name"].endswith("canary")}
+
+
 def test_every_role_of_the_operator_is_bound_to_its_service_account() -> None:
     """A role that is not bound gives nothing; a binding to somebody else gives too much."""
     objects = render()

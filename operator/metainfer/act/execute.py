@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metainfer import metrics
+from metainfer.act.canary import create_canary, delete_canary
 from metainfer.act.events import EventRecorder, ObjectRef
 from metainfer.act.jobs import build_job, build_owner_reference
 from metainfer.act.portraits import delete_portrait, write_node_labels, write_portrait
@@ -27,7 +28,9 @@ from metainfer.decide.names import PURPOSE_LABEL
 from metainfer.decide.plan import (
     Action,
     ApplyTarget,
+    CreateCanary,
     CreateJob,
+    DeleteCanary,
     DeleteJob,
     DeletePortrait,
     EmitEvent,
@@ -124,6 +127,13 @@ class Actor:
                 return self._written(action, await apply_target(self._client, action))
             case RestoreTarget():
                 return await self._restore(action)
+            case CreateCanary():
+                created = await create_canary(self._client, action)
+                return Outcome(action, "Done" if created is not None else "Unchanged")
+            case DeleteCanary():
+                await delete_canary(self._client, action)
+                metrics.CANARIES.labels(action.outcome).inc()
+                return Outcome(action, "Done")
             case RecordDecision():
                 fresh = await self._store.record_decision(involved.uid, action)
                 if fresh and action.quality is not None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelStatus
 from metainfer.decide.applying import apply_decision, note_declared
+from metainfer.decide.canary.trying import tidy_canary
 from metainfer.decide.choosing import Ranking, rank_choice
 from metainfer.decide.configs import candidate_of
 from metainfer.decide.deciding import decided_candidate, present_line, record_choice
@@ -52,8 +53,9 @@ def decide_adaptation(snapshot: AdaptationSnapshot, predictor: Predictor, now: d
     """The plan of one pass. Pure: same snapshot, predictor and clock, same plan."""
     draft = Draft(snapshot, now, snapshot.adaptation.status)
     plan = _decide(draft, predictor)
+    tidy_canary(draft)
     keep_history(draft)
-    return replace(plan, status=draft.status)
+    return replace(plan, status=draft.status, actions=tuple(draft.actions))
 
 
 def _decide(draft: Draft, predictor: Predictor) -> AdaptationPlan:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, ModelAdaptationStatus
+from metainfer.decide.canary.trying import try_canary
 from metainfer.decide.conditions import Finding, find_condition, merge_conditions
 from metainfer.decide.configs import candidate_of
 from metainfer.decide.deciding import is_kept
@@ -52,7 +53,16 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     if is_in_place(draft, scene, plan, wanted.decision_id) and not find_missing(scene, plan):
         # A rollout that failed leaves something else wanted; only the newest decision can fail, so this ends.
         return follow_rollout(draft, scene, plan, problem) or apply_decision(draft, scene, problem)
-    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _no_turn(draft, wanted) or _write(draft, scene, plan)
+    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _no_turn(draft, wanted) or _bring_in(draft, scene, plan, problem)
+
+
+def _bring_in(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan:
+    """After a trial where one is wanted, else in place."""
+    wanted = find_wanted(draft.status)
+    waiting = try_canary(draft, scene, plan, wanted) if wanted is not None else None
+    if waiting is not None:
+        return waiting
+    return _write(draft, scene, plan) if find_wanted(draft.status) == wanted else apply_decision(draft, scene, problem)
 
 
 def _without_family(draft: Draft, wanted: Wanted) -> AdaptationPlan:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolSpec, AcceleratorPoolStatus
+from metainfer.api.v1alpha1.common import LabelSelector
 from metainfer.api.v1alpha1.model_adaptation import DecisionStatus, ModelAdaptationSpec, ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
 from metainfer.decide.latency.served import ServedFacts
@@ -456,6 +457,30 @@ class ProbeResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CanarySurroundings:
+    """What else selects pods in the target's namespace."""
+
+    services: Mapping[str, Labels] = field(default_factory=dict)
+    """Name -> selector; empty = it selects none."""
+    budgets: Mapping[str, LabelSelector | None] = field(default_factory=dict)
+    """PodDisruptionBudgets by name; None = its selector cannot be read."""
+    unread: str = ""
+    """Why they could not be read; empty = they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryFacts:
+    """The trial of a decision, as it is."""
+
+    around: CanarySurroundings = field(default_factory=CanarySurroundings)
+    deployment: TargetFacts | None = None
+    """Ours; None = there is none."""
+    pods: tuple[PodFacts, ...] = ()
+    served: ServedFacts | None = None
+    """What its pods serve; None = nothing of it is read."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuringLimits:
     """Operator settings that decisions need. Images come from here, never from a custom resource."""
 
@@ -540,6 +565,8 @@ class AdaptationSnapshot:
     """Those of the target's and the model's claims that do not exist."""
     store_problem: str = ""
     """Why the sample store is away; empty = it is not."""
+    canary: CanaryFacts | None = None
+    """None = nobody looked: no trial is wanted, and none was made."""
     history: tuple[DecisionStatus, ...] = ()
     """Decisions that the store has and the status has not, while ``rollback_to`` names one that is not in the status."""
     decision_recorded: bool | None = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from metainfer.api.v1alpha1.common import DECISION_ANNOTATION, PREIMAGE_ANNOTATION
+from metainfer.api.v1alpha1.common import CANARY_LABEL, DECISION_ANNOTATION, PREIMAGE_ANNOTATION
 from metainfer.decide.facts import TargetFacts
 from metainfer.decide.ownership import find_fields, is_ours, value_at
 from metainfer.decide.plan import Action, ApplyTarget, RestoreTarget
@@ -38,8 +38,10 @@ def is_marked(target: TargetFacts) -> bool:
     """Whether the Deployment carries our annotations, whoever owns them now, or anything of it is still recorded as ours.
 
     ``kubectl rollout undo`` takes fields and annotations off and leaves us on record for the container that they were in: an owner on
-    server-side apply could not rename it.
+    server-side apply could not rename it. A Deployment of our own, on trial, is nobody's to be given back to.
     """
+    if CANARY_LABEL in target.labels:
+        return False
     return PREIMAGE_ANNOTATION in target.annotations or DECISION_ANNOTATION in target.template.annotations or owns_fields(target)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.api.v1alpha1.node_portrait import NodePortraitSpec, NodePortraitStatus
-from metainfer.decide.facts import Candidate, NodeTerm, Quantities, Toleration
+from metainfer.decide.facts import Candidate, Labels, NodeTerm, Quantities, Toleration
 from metainfer.decide.latency.served import ServedWindow
 from metainfer_probe.contract import Request
 
@@ -117,6 +117,31 @@ class RestoreTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateCanary:
+    """Start the pods that try a decision. ``name`` is made from the decision: one that is there was made before a crash."""
+
+    name: str
+    replicas: int
+    labels: Labels
+    """Of its pods; one of them is its own mark."""
+    owner: Mapping[str, str]
+    """apiVersion, kind, name and uid of the adaptation."""
+    apply: ApplyTarget
+    """What would be written: its pods are the target's as this would make them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCanary:
+    """Take a trial away, whatever came of it."""
+
+    namespace: str
+    name: str
+    uid: str
+    outcome: str = "Dropped"
+    """Of the trial; ``Dropped``: nobody wants to know it any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class PredictionQuality:
     """What the predictions behind a decision were worth (see ``quality``)."""
 
@@ -166,7 +191,10 @@ class EmitEvent:
     """For how long the same is not said again."""
 
 
-Action = CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RestoreTarget | RecordDecision | RecordServed | EmitEvent
+Action = (
+    CreateJob | DeleteJob | WriteNodeLabels | WritePortrait | DeletePortrait | ApplyTarget | RestoreTarget | CreateCanary | DeleteCanary
+    | RecordDecision | RecordServed | EmitEvent
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

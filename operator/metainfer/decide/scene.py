@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metainfer.api.v1alpha1.common import HEALTH_LABEL
+from metainfer.api.v1alpha1.common import CANARY_LABEL, HEALTH_LABEL
 from metainfer.decide.cards import count_free
 from metainfer.decide.declared import affinity_declarations, owners_template
 from metainfer.decide.drivers import is_leading, leading_driver
@@ -90,7 +90,8 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
         return FamilyOption(raw.pool, raw.family, (), {node.name: closed for node in raw.nodes})
     nodes = tuple(node for node in raw.nodes if node.name not in raw.excluded)
     own = {pod.uid for pod in snapshot.target_pods}
-    others = [pod for pod in snapshot.card_pods if pod.uid not in own and PURPOSE_LABEL not in pod.labels]
+    mine = [pod for pod in snapshot.card_pods if pod.uid in own or pod.labels.get(CANARY_LABEL) == snapshot.adaptation.uid]  # a trial ends before the rollout
+    others = [pod for pod in snapshot.card_pods if pod not in mine and PURPOSE_LABEL not in pod.labels]
     used = cards_used(others, resource)
     free = {node.name: count_free(node, resource, used[node.name]) for node in nodes}
     places = tuple(node for node in nodes if node.labels.get(HEALTH_LABEL) != DEGRADED_LABEL_VALUE)  # what is applied keeps pods off the others

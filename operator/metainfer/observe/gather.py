@@ -7,13 +7,14 @@ snapshot; everything else that fails, fails the pass. Judges nothing, writes not
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from metainfer.decide.facts import (
     AdaptationFacts,
     AdaptationSnapshot,
+    CanaryFacts,
     CheckResult,
     JobFacts,
     MeasuringLimits,
@@ -29,6 +30,7 @@ from metainfer.decide.facts import (
 from metainfer.decide.families import assign_nodes
 from metainfer.decide.latency.served import ServedFacts
 from metainfer.decide.names import ADAPTATION_UID_LABEL, NODE_ANNOTATION, POOL_ANNOTATION, PURPOSE_LABEL
+from metainfer.observe.canary import CanaryReader, is_asked, read_canary
 from metainfer.observe.leftovers import LeftoverGatherer, LeftoverReader
 from metainfer.observe.reports import AnyResult, Ending, Moment, RemainsReader, find_ending, find_lost_nodes, look_again, read_result
 from metainfer.observe.surroundings import Surroundings, read_target
@@ -43,7 +45,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class ClusterReader(RemainsReader, LeftoverReader, Protocol):
+class ClusterReader(RemainsReader, LeftoverReader, CanaryReader, Protocol):
     """Fresh reads, besides those that results need; ``KubeClient`` has them."""
 
 
@@ -86,7 +88,7 @@ class ResultStore(Protocol):
 class LooksAtLatency(Protocol):
     """``served.ServedReader``."""
 
-    def look(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts:
+    def look(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts], group: str = "") -> ServedFacts:
         """What is known now of the latency that these pods serve; never waits."""
         ...
 
@@ -193,15 +195,22 @@ class Gatherer(LeftoverGatherer):
             absent_claims=frozenset(around.absent_claims),
             store_problem=self._store.problem,
             served=self._look_at_latency(adaptation, pods),
+            canary=await self._look_at_canary(adaptation),
             decision_recorded=await self._store.has_decision(adaptation.uid, decided.decision_id) if decided is not None else None,
         )
-        fresh = tuple(item for item in ended.fresh if not isinstance(item, ProbeResult))
-        return GatheredAdaptation(snapshot, fresh)
+        return GatheredAdaptation(snapshot, tuple(item for item in ended.fresh if not isinstance(item, ProbeResult)))
 
     def _look_at_latency(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts | None:
         """Only of a target for which something was or is being decided; the reading itself goes on beside the passes."""
         watched = self._served is not None and adaptation.status.run is not None and not adaptation.spec.suspend
         return self._served.look(adaptation, pods) if watched and self._served is not None and pods else None
+
+    async def _look_at_canary(self, adaptation: AdaptationFacts) -> CanaryFacts | None:
+        if not is_asked(adaptation):
+            return None
+        found = await read_canary(adaptation, self._reader)
+        watched = self._served is not None and bool(found.pods) and not adaptation.spec.suspend
+        return replace(found, served=self._served.look(adaptation, found.pods, "/canary")) if watched and self._served is not None else found
 
     async def _read_ended(self, jobs: Sequence[JobFacts], nodes: Sequence[NodeFacts]) -> _Ended:
         moment = Moment(self._clock(), self._limits.job_start_seconds, find_lost_nodes(jobs, nodes))

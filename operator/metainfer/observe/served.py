@@ -99,15 +99,15 @@ class ServedReader:
         self._courses: dict[str, _Course] = {}
         self._room = asyncio.Semaphore(READS_AT_ONCE)
 
-    def look(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts]) -> ServedFacts:
-        """What is known now; starts reading what is due. Never waits."""
+    def look(self, adaptation: AdaptationFacts, pods: Sequence[PodFacts], group: str = "") -> ServedFacts:
+        """What is known now; starts reading what is due. Never waits. ``group``: other pods than the target's, in the same windows."""
         now = self._clock()
         self._forget(now)
         order = choose_order(adaptation.spec, self._rules)
         if isinstance(order, LatencyProblem):
-            self._drop(adaptation.uid)
+            self._drop(adaptation.uid + group)
             return ServedFacts(problem=order)
-        course = self._course(adaptation, order)
+        course = self._course(adaptation, order, group)
         course.looked_at = now
         target = find_target(adaptation.namespace, pods, order)
         due = (*self._find_due(course, _began(adaptation), now), *_find_earlier(course, adaptation)) if target.pods else ()
@@ -129,15 +129,15 @@ class ServedReader:
             self._drop(uid)
         await asyncio.sleep(0)
 
-    def _course(self, adaptation: AdaptationFacts, order: LatencyOrder) -> _Course:
+    def _course(self, adaptation: AdaptationFacts, order: LatencyOrder, group: str) -> _Course:
         decided = adaptation.status.recommendation
         decision_id = decided.decision_id if decided is not None else ""
-        known = self._courses.get(adaptation.uid)
+        known = self._courses.get(adaptation.uid + group)
         if known is not None and (known.order, known.decision_id) == (order, decision_id):
             return known
-        self._drop(adaptation.uid)
+        self._drop(adaptation.uid + group)
         share = int(short_hash(adaptation.uid, "served", length=8), 16) / 0xFFFFFFFF
-        course = self._courses[adaptation.uid] = _Course(order, decision_id, share * order.window_seconds)
+        course = self._courses[adaptation.uid + group] = _Course(order, decision_id, share * order.window_seconds)
         return course
 
     def _find_due(self, course: _Course, began: float, now: float) -> Iterator[float]:

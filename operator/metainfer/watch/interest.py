@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from metainfer.api.v1alpha1.common import DECISION_ANNOTATION, PREIMAGE_ANNOTATION
+from metainfer.api.v1alpha1.common import CANARY_LABEL, DECISION_ANNOTATION, PREIMAGE_ANNOTATION
 from metainfer.decide.facts import Labels
 from metainfer.decide.names import PURPOSE_LABEL
 from metainfer.decide.ownership import is_ours, read_managed
@@ -98,6 +98,8 @@ class Interest:
         metadata = raw["metadata"]
         if (metadata.get("namespace", ""), metadata["name"]) in self._targets:
             return True
+        if CANARY_LABEL in (metadata.get("labels") or ()):
+            return False
         template = ((raw.get("spec") or {}).get("template") or {}).get("metadata") or {}
         marked = PREIMAGE_ANNOTATION in (metadata.get("annotations") or ()) or DECISION_ANNOTATION in (template.get("annotations") or ())
         return marked or any(map(is_ours, read_managed(raw)))

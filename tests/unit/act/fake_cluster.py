@@ -38,7 +38,7 @@ class FakeCluster:
             raise AlreadyExists(409, "AlreadyExists", f"{kind.plural} {name!r} already exists")
         return self._put(kind.kind, dict(body))
 
-    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None) -> Raw:
+    async def apply(self, kind: Kind, name: str, body: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False) -> Raw:
         self._called("apply", kind, name)
         raise NotImplementedError("applies need a real API server")
 

@@ -20,6 +20,8 @@ FAMILY_LABEL = f"{GROUP}/family"
 HEALTH_LABEL = f"{GROUP}/health"
 DECISION_ANNOTATION = f"{GROUP}/decision"
 PREIMAGE_ANNOTATION = f"{GROUP}/pre-image"
+CANARY_LABEL = f"{GROUP}/canary-of"
+"""On a Deployment of ours and its pods: UID of the adaptation whose decision they try."""
 ROLLBACK_ANNOTATION = f"{GROUP}/rollback-to"
 """On a ModelAdaptation: the decision that somebody wants to go back to."""
 

@@ -184,6 +184,17 @@ class UpdatePolicy(ApiModel):
     )
 
 
+class Canary(ApiModel):
+    """A trial on a few pods beside the present ones, behind the same Service, before a choice is written."""
+
+    share_percent: int = Field(default=20, ge=1, le=50, description="sharePercent of the replicas that the trial gets in addition, at least one.")
+    limit: Duration = Field(
+        default="3h",
+        json_schema_extra=duration_between("1m", "168h"),
+        description="limit for the trial: a choice of which nothing can be told by then is not written.",
+    )
+
+
 class Rollout(ApiModel):
     """How a choice is brought in, and taken back when it turns out worse."""
 
@@ -192,6 +203,10 @@ class Rollout(ApiModel):
     )
     watch: Duration = Field(
         default="30m", json_schema_extra=duration_between("10s", "24h"), description="watch is for how long a choice is watched after its rollout was over."
+    )
+    canary: Canary | None = Field(
+        default=None,
+        description="canary tries a choice on a few pods first. Needs the latency that they serve (drift.source); without canary a choice is written in place.",
     )
 
 
@@ -362,6 +377,22 @@ class DecisionStatus(ApiModel):
     inputs_hash: str = Field(default="", max_length=64, description="inputsHash is over what its run was started for.")
 
 
+class CanaryStatus(ApiModel):
+    """The trial of a decision."""
+
+    decision_id: str = Field(max_length=32, description="decisionId of the decision that is tried.")
+    name: str = Field(default="", max_length=63, description="name of the Deployment that its pods belong to; empty = there was none.")
+    replicas: int = Field(default=0, description="replicas of it.")
+    started_at: Timestamp = Field(description="startedAt is when the trial began.")
+    ready_at: Timestamp | None = Field(default=None, description="readyAt is when all its pods served as decided; windows count from then on.")
+    outcome: Literal["Running", "Promoted", "Worse", "Failed", "Inconclusive", "Skipped"] = Field(
+        default="Running",
+        description="outcome is Running, Promoted (then written), Worse or Failed (taken back), Inconclusive (not written) or Skipped (written in place).",
+    )
+    reason: str = Field(default="", max_length=64, description="reason for the outcome in one word; docs/conditions.md explains each.")
+    message: str = Field(default="", max_length=512, description="message explains the outcome.")
+
+
 class RollbackStatus(ApiModel):
     """What somebody went back to by annotation."""
 
@@ -424,6 +455,7 @@ class ModelAdaptationStatus(ApiModel):
     decisions: tuple[DecisionStatus, ...] = Field(
         default=(), max_length=10, json_schema_extra=keyed_by("id"), description="decisions are the last 10, newest first; the store has all of them."
     )
+    canary: CanaryStatus | None = Field(default=None, description="canary is the last trial, where rollout.canary asks for one.")
     rollback: RollbackStatus | None = Field(
         default=None, description="rollback is set while annotation metainfer.dev/rollback-to is there and names a decision."
     )

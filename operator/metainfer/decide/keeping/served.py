@@ -113,7 +113,7 @@ def build_baseline(windows: Sequence[ServedWindow], count: int) -> ServedBaselin
 
 def widen_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift) -> ServedBaseline:
     """A window that is as fast as the baseline vouches for the load that it was served under."""
-    compared = _compare(window, baseline)
+    compared = compare_window(window, baseline)
     if compared is None or compared.p99_ratio - 1 >= WIDENING_SHARE * drift.p99_increase_percent / 100:
         return baseline
     rate, flight = round(compared.rate), compared.in_flight_permille
@@ -176,11 +176,11 @@ class Compared:
 def _compare_last(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift: Drift) -> tuple[Compared, ...]:
     """The last windows beside the baseline; empty unless every one of them can be compared and came after it."""
     last = [window for window in windows if window.ended_at > parse_time(baseline.at)][-drift.windows :]
-    compared = [found for window in last if (found := _compare(window, baseline)) is not None]
+    compared = [found for window in last if (found := compare_window(window, baseline)) is not None]
     return tuple(compared) if len(compared) == drift.windows else ()
 
 
-def _compare(window: ServedWindow, baseline: ServedBaseline) -> Compared | None:
+def compare_window(window: ServedWindow, baseline: ServedBaseline) -> Compared | None:
     """None where the window tells nothing that may be compared."""
     reading = window.reading
     if reading.p99 is None or reading.mean_us is None or baseline.p99 is None or baseline.mean is None or reading.metric[:256] != baseline.metric:
