@@ -258,7 +258,12 @@ def test_the_api_server_fills_in_the_defaults_of_a_pool(server: ApiServer) -> No
     """What is stored is complete and is what the operator's own types say."""
     kind, spec = make_pool()
     _, answer = create(server, kind, spec)
-    assert answer["spec"] == spec | {"probe": {"duration": "30s", "maxAge": "168h"}, "limits": {"maxConcurrentProbes": 4, "maxConcurrentMeasurements": 8}}
+    assert answer["spec"] == spec | {
+        "families": [family | {"shareable": False} for family in spec["families"]],
+        "probe": {"duration": "30s", "maxAge": "168h"},
+        "calibration": {"period": "168h", "thresholdPercent": 10},
+        "limits": {"maxConcurrentProbes": 4, "maxConcurrentMeasurements": 8, "maxConcurrentRollouts": 4},
+    }
     assert AcceleratorPoolSpec.model_validate(answer["spec"]) == AcceleratorPoolSpec.model_validate(spec)
 
 
