@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.unit.decide.make_facts import FAMILY_LABEL_OF_VENDOR, make_node, make_pool
 from tests.unit.decide.make_world import make_world
+from tests.unit.decide.test_canary import AROUND, make_trial
 from tests.unit.decide.test_watching import crash, write
 
 from metainfer.act.events import ObjectRef
@@ -17,8 +18,19 @@ from metainfer.act.execute import Outcome
 from metainfer.api.v1alpha1.accelerator_pool import AcceleratorPoolStatus
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import find_condition
-from metainfer.decide.facts import AdaptationFacts, CheckResult, JobFacts, MeasuringLimits, PoolFacts, PoolSnapshot, ProbeResult, ProfileResult, RunResult
-from metainfer.decide.plan import Action, ApplyTarget, CreateJob, EmitEvent, RestoreTarget
+from metainfer.decide.facts import (
+    AdaptationFacts,
+    CanaryFacts,
+    CheckResult,
+    JobFacts,
+    MeasuringLimits,
+    PoolFacts,
+    PoolSnapshot,
+    ProbeResult,
+    ProfileResult,
+    RunResult,
+)
+from metainfer.decide.plan import Action, ApplyTarget, CreateCanary, CreateJob, EmitEvent, RestoreTarget
 from metainfer.kube.errors import Conflict, FieldOwner
 from metainfer.observe.gather import GatheredAdaptation, GatheredPool
 from metainfer.predict.physics import PhysicsPredictor
@@ -100,7 +112,7 @@ class Cluster:
                 job = JobFacts(action.namespace, action.name, "uid", action.labels, action.annotations, created_at=NOW, active=1)
                 snapshot = self.pool.snapshot
                 self.pool = replace(self.pool, snapshot=replace(snapshot, jobs=(*snapshot.jobs, job)))
-            mine = self.outcome is not None and isinstance(action, CreateJob | ApplyTarget | RestoreTarget)
+            mine = self.outcome is not None and isinstance(action, CreateJob | ApplyTarget | RestoreTarget | CreateCanary)
             outcomes.append(replace(self.outcome, action=action) if mine and self.outcome is not None else Outcome(action, "Done"))
         return outcomes
 
@@ -252,6 +264,20 @@ async def test_a_restore_that_the_api_server_does_not_take_is_put_on_record() ->
     plan = world.turn()
     assert world.condition("Stalled") == ("True", "ApplyRefused")
     assert [action for action in plan.actions if isinstance(action, RestoreTarget)] == []
+
+
+async def test_a_trial_that_the_api_server_does_not_take_is_put_on_record() -> None:
+    """The next pass writes in place."""
+    trial = make_trial()
+    snapshot = replace(trial.world.snapshot, canary=CanaryFacts(AROUND))
+    refused = Outcome(EmitEvent("Normal", "x", "x"), "Refused", Failure(reason="CreateCanaryForbidden", message="cannot create resource deployments"))
+    cluster = Cluster(adaptation=GatheredAdaptation(snapshot, ()), outcome=refused)
+    await make_reconciler(cluster).reconcile(Request("adaptation", "default", "ocr"), trial.world.now)
+    status = cluster.statuses[-1]
+    assert isinstance(status, ModelAdaptationStatus)
+    assert status.canary is not None
+    assert (status.canary.outcome, status.canary.reason) == ("Skipped", "CanaryRefused")
+    assert "cannot create resource deployments" in status.canary.message
 
 
 async def test_a_contested_apply_ends_in_the_status_with_path_and_manager() -> None:
