@@ -125,6 +125,11 @@ def start_run(snapshot: AdaptationSnapshot, inputs: Inputs, trigger: str, now: d
     )  # fmt: skip
 
 
+def trigger_reason(run: RunStatus | None) -> str:
+    """Name of the trigger that a run was started for."""
+    return run.trigger.partition(":")[0] if run is not None else ""
+
+
 def decision_id(run_id: str, candidate_key: str) -> str:
     """Id of 'this run chose this candidate': the same after a restart."""
     return short_hash(run_id, candidate_key, length=12)

@@ -80,7 +80,8 @@ def _kept_check(draft: Draft, trigger: Trigger) -> CheckStatus | None:
     check = draft.status.check
     if check is None or trigger.reason not in AUTOMATIC:
         return None
-    return check.model_copy(update={"suspicion": None, "claim": None, "trial": None, "due": "", "avoid": ""})
+    baseline = check.baseline if trigger.reason == "FreshnessExpired" else None
+    return check.model_copy(update={"baseline": baseline, "suspicion": None, "claim": None, "trial": None, "due": "", "avoid": ""})
 
 
 def _source_run(draft: Draft, former: RunStatus) -> str:

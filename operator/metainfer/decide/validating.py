@@ -15,6 +15,7 @@ from metainfer.decide.choosing import Ranking
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import Candidate, RunResult
+from metainfer.decide.inputs import trigger_reason
 from metainfer.decide.measuring import Site, bench_assignment, bench_seconds, build_measuring_job, closed_nodes, pool_allows
 from metainfer.decide.own_jobs import start_job, unreported_jobs, wait_for_job
 from metainfer.decide.plan import AdaptationPlan
@@ -25,6 +26,9 @@ from metainfer.decide.validation import Measure, Situation, next_step, pick_node
 
 RETRIES = 1
 """A benchmark that failed for a passing cause (node gone, evicted, not started) is tried once more, elsewhere if there is an elsewhere."""
+UNASKED_SIGMAS = 3.0
+"""Of a difference, where nobody asked and nothing was found wrong. Each week all candidates get another chance to be lucky: with three as
+good as the current one and one standard deviation, one week in eight would end with a rollout for nothing (``hack/bench/damping``)."""
 LEAST_CANDIDATES = 2
 """The present configuration and one other."""
 TYPICAL_START_SECONDS = 15.0
@@ -45,6 +49,7 @@ def build_situation(draft: Draft, ranking: Ranking) -> Situation:
         top_k=snapshot.adaptation.spec.validation.top_k,
         seconds_left=seconds_left(draft),
         seconds_per_run=bench_seconds(snapshot) + TYPICAL_START_SECONDS,
+        change_sigmas=UNASKED_SIGMAS if trigger_reason(draft.status.run) == "FreshnessExpired" else 1.0,
     )
 
 

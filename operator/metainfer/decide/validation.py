@@ -56,6 +56,8 @@ class Situation:
     seconds_left: float = 600.0
     seconds_per_run: float = 90.0
     """What one more run takes, start of its Job included."""
+    change_sigmas: float = 1.0
+    """By how many standard deviations of their difference a candidate has to beat the current configuration."""
 
     @property
     def measured(self) -> Mapping[Candidate, Estimate]:

@@ -102,14 +102,14 @@ def judge(situation: Situation, *, minimum_gain_percent: int = 0) -> Decision:
     return Decision(choice.selected, choice.gain_percent, verdicts, _find_doubt(record, choice.selected), choice.infeasible)
 
 
-def dead_band(left: Estimate, right: Estimate) -> float:
-    """Log ratio below which two measurements are the same: 5 %, or one standard deviation of their difference where that is more."""
-    return max(DEAD_BAND, difference_log_sigma(left, right))
+def dead_band(left: Estimate, right: Estimate, sigmas: float = 1.0) -> float:
+    """Log ratio below which two measurements are the same: 5 %, or so many standard deviations of their difference where that is more."""
+    return max(DEAD_BAND, sigmas * difference_log_sigma(left, right))
 
 
-def is_tie(left: Estimate, right: Estimate, log_difference: float) -> bool:
+def is_tie(left: Estimate, right: Estimate, log_difference: float, sigmas: float = 1.0) -> bool:
     """Whether a difference is inside the noise; symmetric."""
-    return abs(log_difference) <= dead_band(left, right)
+    return abs(log_difference) <= dead_band(left, right, sigmas)
 
 
 def _read(situation: Situation) -> _Record:
@@ -147,12 +147,16 @@ def _choose(record: _Record, minimum_gain_percent: int) -> _Choice:
     best = _prefer_exact([item for item in within if item.tail_excess <= 0] or within)
     if current is None or current.excess > 0:
         return _Choice(best.candidate, _gain_percent(best, current), "best of what keeps every limit")
-    if best.candidate == current.candidate or is_tie(best.estimate, current.estimate, best.utility - current.utility):
+    if best.candidate == current.candidate or _is_no_change(best, current, record):
         return _Choice(current.candidate, 0, "nothing is better than it beyond the noise")
     gain = _gain_percent(best, current)
     if gain < minimum_gain_percent:
         return _Choice(current.candidate, 0, f"the best gains {gain} %, updatePolicy.minimumGainPercent is {minimum_gain_percent}")
     return _Choice(best.candidate, gain, "best measured")
+
+
+def _is_no_change(best: _Contender, current: _Contender, record: _Record) -> bool:
+    return is_tie(best.estimate, current.estimate, best.utility - current.utility, record.situation.change_sigmas)
 
 
 def _least_bad(record: _Record, current: _Contender | None, minimum_gain_percent: int) -> _Choice:
@@ -161,7 +165,7 @@ def _least_bad(record: _Record, current: _Contender | None, minimum_gain_percent
     near = [item for item in record.contenders if item.excess - least <= TAIL_LOG_SIGMA]
     best = near[0]
     infeasible = f"no measured candidate keeps the SLO: the nearest has {_describe_miss(best.estimate, record.objective)}"
-    if current is not None and current in near and is_tie(best.estimate, current.estimate, best.utility - current.utility):
+    if current is not None and current in near and _is_no_change(best, current, record):
         return _Choice(current.candidate, 0, "nothing is nearer to the SLO beyond the noise", infeasible)
     gain = _gain_percent(best, current)
     if current is not None and gain < minimum_gain_percent:

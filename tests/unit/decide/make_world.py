@@ -94,6 +94,8 @@ class World:
     profile_failure: Failure | None = None
     bench_failure: Callable[[Candidate, int], Failure | None] = lambda _candidate, _attempt: None
     conflict: tuple[tuple[str, str], ...] = ()
+    measured: Callable[[BenchReport, CreateJob], BenchReport] = lambda report, _job: report
+    """What a benchmark finds, made from what it would find without any error."""
     checked: Callable[[BenchReport, CreateJob], BenchReport | None] = lambda report, _job: report
     """What a check of what runs finds, made from what its benchmark would find; None = its Job fails."""
     jobs_started: list[CreateJob] = field(default_factory=list)
@@ -108,6 +110,11 @@ class World:
     def turn(self) -> AdaptationPlan:
         """One pass and what follows from it."""
         plan = decide_adaptation(self.snapshot, PhysicsPredictor(), self.now)
+        self.carry_out(plan)
+        return plan
+
+    def carry_out(self, plan: AdaptationPlan) -> None:
+        """What follows from a pass."""
         self.take(plan)
         for action in plan.actions:
             self.actions.append(action)
@@ -118,7 +125,6 @@ class World:
             elif isinstance(action, RestoreTarget):
                 self._restore()
         self.now += timedelta(seconds=30)
-        return plan
 
     def play(self, turns: int = 25) -> AdaptationPlan:
         """Passes until nothing is waited for."""
@@ -197,7 +203,7 @@ class World:
         candidate = Candidate("cards", json.loads(job.annotations[CANDIDATE_ANNOTATION])["family"], job.request.candidate)
         attempt = sum(item.candidate == candidate for item in self.snapshot.runs)
         failure = self.bench_failure(candidate, attempt)
-        report = None if failure else make_bench(self.p50_us(candidate), candidate, self.difference_ppm, digest=self.profile.digest)
+        report = None if failure else self.measured(make_bench(self.p50_us(candidate), candidate, self.difference_ppm, digest=self.profile.digest), job)
         done = RunResult(job.name, run.id, candidate, job.node or "", self.now, report, failure, job_uid=f"uid-{job.name}")
         self.snapshot = replace(self.snapshot, runs=(*self.snapshot.runs, done))
 

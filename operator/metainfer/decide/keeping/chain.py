@@ -13,6 +13,7 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.keeping.calibration import find_calibration_shift
+from metainfer.decide.keeping.carrying import carry_over
 from metainfer.decide.keeping.checking import check_of, follow, note_success, put_check
 from metainfer.decide.keeping.drivers import find_driver_change, find_runtime_change
 from metainfer.decide.keeping.freshness import find_stale
@@ -40,6 +41,7 @@ def keep_true(draft: Draft, scene: Scene, plan: AdaptationPlan) -> AdaptationPla
     if find_rolled_back(draft.status) is not None:
         return _rest(draft, scene, plan)
     if _is_done(draft):
+        carry_over(draft)
         note_served(draft)
         note_slow_nodes(draft)
         note_success(draft)

@@ -13,17 +13,19 @@ from typing import Final
 
 from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus, RunStatus
+from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import find_condition, format_time, parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.decide.families import selector_matches
+from metainfer.decide.inputs import trigger_reason
 from metainfer.decide.keeping.suspicion import Suspicion
 from metainfer.decide.triggers import SETTLE_SPREAD, spread
 
 REST_SECONDS: Final = 3600.0
 """After a check or a run that changed nothing. Doubled each time: what is suspected and never found is the world's noise."""
-REST_LIMIT_SECONDS: Final = 86_400.0
+REST_LIMIT_SECONDS: Final = 21_600.0
+"""A real change must not wait for longer because there was a false alarm before it. A check costs a Job of 40 s, and writes nothing."""
 MOST_DOUBLINGS: Final = 5
 FAILURE_HOLDS: Final = timedelta(days=1)
 """For how long a placement that failed keeps its family's others from the same change; by then somebody has looked at it."""
@@ -192,8 +194,3 @@ def _failed_at(status: ModelAdaptationStatus, pool_name: str, family: str) -> da
 
 def _find_pool(draft: Draft, name: str) -> PoolFacts | None:
     return next((pool for pool in draft.snapshot.pools if pool.name == name), None)
-
-
-def trigger_reason(run: RunStatus | None) -> str:
-    """Name of the trigger that a run was started for."""
-    return run.trigger.partition(":")[0] if run is not None else ""
