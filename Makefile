@@ -68,7 +68,7 @@ lab: ## the local cluster with this checkout's images on its nodes (root; nothin
 
 # Figures quoted in the docs; each script's first lines say what it needs and how it is read.
 .PHONY: bench
-bench: venv ## one benchmark: make bench BENCH=latency (or decision, probe, footprint, collect, pool_scale, fleet; ARGS=…)
+bench: venv ## one benchmark: make bench BENCH=latency (or decision, damping, probe, footprint, fleet, collect, predictor, replay, pool_scale; ARGS=…)
 	PYTHONPATH=operator:probes $(PY) hack/bench/$(BENCH) $(ARGS)
 
 .PHONY: chaos

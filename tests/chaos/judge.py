@@ -109,8 +109,13 @@ def describe(remains: Remains) -> Mapping[str, Any]:
     for raw in remains.objects["nodes"]:
         found[f"node {_plain(raw, remains)}"] = {key: value for key, value in raw["metadata"]["labels"].items() if key.startswith("metainfer.dev/")}
     (pool,) = remains.objects["acceleratorpools"]
-    found["pool"] = {"conditions": _conditions(pool["status"]), "families": pool["status"]["families"], "nodes": pool["status"]["nodes"]}
+    families = [family | {"calibration": _without_times(family.get("calibration") or {})} for family in pool["status"]["families"]]
+    found["pool"] = {"conditions": _conditions(pool["status"]), "families": families, "nodes": pool["status"]["nodes"]}
     return found
+
+
+def _without_times(raw: Raw) -> Raw:
+    return {key: value for key, value in raw.items() if not key.endswith("At")}
 
 
 def _describe_deployment(raw: Raw, remains: Remains) -> Raw:
