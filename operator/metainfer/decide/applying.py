@@ -96,7 +96,9 @@ def _no_place(draft: Draft, scene: Scene, wanted: Wanted) -> AdaptationPlan | No
 
 def _no_turn(draft: Draft, wanted: Wanted) -> AdaptationPlan | None:
     """Others are being rolled out, or it is not the time. What is taken back waits for nobody."""
-    if not wanted.is_newest or wanted.config is None:
+    placement = draft.status.placement
+    known = placement is not None and placement.decision_id == wanted.decision_id  # written before: it is only put right
+    if not wanted.is_newest or wanted.config is None or known:
         return None
     gate = find_write_gate(draft, wanted.config.pool, wanted.config.family)
     if gate is None:

@@ -172,6 +172,24 @@ class Validation(ApiModel):
     budget: Duration = Field(default="10m", json_schema_extra=duration_between("1m", "1h"), description="budget from start to decision, Jobs included.")
 
 
+class MaintenanceWindow(ApiModel):
+    """A time in which changes may be made that nobody asked for at that moment."""
+
+    schedule: str = Field(
+        min_length=9,
+        max_length=128,
+        pattern=r"^[-0-9A-Za-z*/,]+( [-0-9A-Za-z*/,]+){4}$",
+        description="schedule of its beginnings in the five fields of cron: minute, hour, day of the month, month, day of the week; for example 0 2 * * 1-5.",
+    )
+    duration: Duration = Field(default="1h", json_schema_extra=duration_between("1m", "168h"), description="duration for which it is open.")
+    time_zone: str = Field(
+        default="UTC",
+        max_length=64,
+        pattern=r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$",
+        description="timeZone of schedule, for example Europe/Berlin.",
+    )
+
+
 class UpdatePolicy(ApiModel):
     """When a choice is written."""
 
@@ -180,7 +198,13 @@ class UpdatePolicy(ApiModel):
     cooldown: Duration = Field(
         default="24h",
         json_schema_extra=duration_between("1m", "8760h"),
-        description="cooldown before a choice that somebody took off by hand (kubectl rollout undo) is written again.",
+        description="cooldown after a change before anything automatic follows, and before a choice that somebody took off by hand is written again.",
+    )
+    maintenance_windows: tuple[MaintenanceWindow, ...] = Field(
+        default=(),
+        max_length=16,
+        description="maintenanceWindows in which a choice may be written that nobody asked for just now (age, drivers, latency, calibration); default: always. "
+        "A lost place waits for none.",
     )
 
 

@@ -20,6 +20,7 @@ from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.decide.families import selector_matches
 from metainfer.decide.inputs import trigger_reason
 from metainfer.decide.keeping.suspicion import Suspicion
+from metainfer.decide.keeping.windows import find_opening
 from metainfer.decide.triggers import SETTLE_SPREAD, spread
 
 REST_SECONDS: Final = 3600.0
@@ -138,7 +139,18 @@ def find_write_gate(draft: Draft, pool_name: str, family: str) -> Gate | None:
     """What keeps a decision from being written now; None = it may be."""
     reason = trigger_reason(draft.status.run)
     failed = _find_failure(draft, pool_name, family) if reason in FAMILY_WIDE else None
-    return failed or _rolls_out(draft, pool_name)
+    return failed or _is_out_of_hours(draft, reason) or _rolls_out(draft, pool_name)
+
+
+def _is_out_of_hours(draft: Draft, reason: str) -> Gate | None:
+    if reason not in AUTOMATIC or reason == "PlacementLost":
+        return None
+    opening = find_opening(draft.snapshot.adaptation.spec.update_policy.maintenance_windows, draft.now)
+    if opening.is_open:
+        return None
+    when = f"the next one opens at {format_time(opening.next_at)}" if opening.next_at is not None else "none of them ever opens"
+    problem = f" ({opening.problem})" if opening.problem else ""
+    return Gate("OutsideWindow", f"it is outside updatePolicy.maintenanceWindows, and {when}{problem}", opening.next_at)
 
 
 def _rolls_out(draft: Draft, pool_name: str) -> Gate | None:
