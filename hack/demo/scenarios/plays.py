@@ -21,7 +21,7 @@ SLOW_PERCENT = 35
 """Of a processor: enough for the usual load, three times as slow."""
 MUCH = 1.5
 """A drift of 50 % counts in these adaptations; what is back is below that."""
-DETECT_SECONDS = 6 * WINDOW_SECONDS
+DETECT_SECONDS = 12 * WINDOW_SECONDS
 Hook = Callable[[Moment], None]
 
 
