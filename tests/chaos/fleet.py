@@ -75,8 +75,8 @@ def is_elsewhere(name: str) -> bool:
 
 
 def make_fleet(count: int, seed: int, tag: str, caps: Caps) -> Fleet:
-    """So many targets, and room for all of them on either family."""
-    return Fleet(seed, tag, targets=tuple(f"model-{number}" for number in range(count)), nodes_per_family=4, cards_per_node=count // 2 + 4, caps=caps)
+    """So many targets; on any node is room for all of them, and for a probe."""
+    return Fleet(seed, tag, targets=tuple(f"model-{number}" for number in range(count)), nodes_per_family=4, cards_per_node=count + 4, caps=caps)
 
 
 @dataclass(frozen=True, slots=True)
