@@ -14,7 +14,7 @@ from typing import Any
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
 
-_GOOD_STRINGS = ("/a", "http://a/b", "a", "5m", "a/b", "pvc://a/b", "2026-01-01T00:00:00Z")
+_GOOD_STRINGS = ("* * * * *", "/a", "http://a/b", "a", "5m", "a/b", "pvc://a/b", "2026-01-01T00:00:00Z")
 _BAD_STRINGS = ("!", "-", " ")
 _REFUSALS = {
     "required": "FieldValueRequired",
