@@ -73,13 +73,13 @@ def profile(path: Path, **request: object) -> Outcome:
     return Outcome(child.returncode, report, summary, (scratch / "error").read_text(), usage.ru_maxrss * 1024, written)
 
 
-def profile_each(folders: pytest.TempPathFactory, builders: Mapping[Case, Callable[[Path], Path]]) -> dict[Case, Outcome]:
+def profile_each(folders: pytest.TempPathFactory, builders: Mapping[Case, Callable[[Path], Path]], **request: object) -> dict[Case, Outcome]:
     """Each file in a folder of its own, as many at once as there are processors."""
 
     def run(case: Case) -> Outcome:
         folder = folders.mktemp(re.sub(r"\W", "_", str(case))) / "model"
         folder.mkdir()
-        return profile(builders[case](folder))
+        return profile(builders[case](folder), **request)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(builders, pool.map(run, builders), strict=True))
@@ -170,7 +170,8 @@ def test_inputs_of_every_type_that_numpy_has_are_fed(unusual: Mapping[str, Outco
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Outcome]:
     """Outcomes of inputs of types that no array has."""
-    return profile_each(tmp_path_factory, {kind: partial(typed_inputs, kinds=(kind,)) for kind in NOT_FED})
+    builders = {kind: partial(typed_inputs, kinds=(kind,)) for kind in NOT_FED}
+    return profile_each(tmp_path_factory, builders, budget_seconds=4 * BUDGET_SECONDS)  # nothing here is slow, but the machine may be
 
 
 @pytest.mark.parametrize("kind", NOT_FED, ids=[element_name(kind) for kind in NOT_FED])
