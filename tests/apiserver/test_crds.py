@@ -151,6 +151,9 @@ RULES = {
     ],
     "must be between 5s and 10m": [make_pool(probe={"duration": "4999ms"}), make_pool(probe={"duration": "10m1us"})],
     "must be between 1m and 8760h": [make_adaptation(updatePolicy={"cooldown": "59s"}), make_adaptation(updatePolicy={"cooldown": "8760h1us"})],
+    "must be between 1m and 168h": [
+        make_adaptation(updatePolicy={"maintenanceWindows": [{"schedule": "0 2 * * *", "duration": duration}]}) for duration in ("59s", "168h1s")
+    ],
     "must be between 10s and 24h": [make_adaptation(drift={"window": "9s"}), make_adaptation(drift={"window": "24h1s"})],
     "set prometheus or scrape, not both": [make_adaptation(drift={"source": {"prometheus": {}, "scrape": {}}})],
     "set preset (a known server) or histogram (its metric), not both": [make_adaptation(drift={"source": {"preset": "vLLM", "histogram": {"name": "x"}}})],
