@@ -13,7 +13,7 @@ from metainfer.decide.draft import Draft
 from metainfer.decide.facts import Candidate
 from metainfer.decide.families import FamilyOption
 from metainfer.decide.measuring import Site, build_measuring_job, check_assignment, closed_nodes, disturbed_nodes, pool_allows
-from metainfer.decide.names import PURPOSE_LABEL, job_name
+from metainfer.decide.names import job_name
 from metainfer.decide.own_jobs import jobs_of_run
 from metainfer.decide.plan import CreateJob
 from metainfer.decide.profiling import TURN_SECONDS
@@ -24,11 +24,9 @@ from metainfer.decide.waiting import find_waiting
 
 def start_check(draft: Draft, scene: Scene, reason: str, node: str, *, attempt: int) -> CheckClaim | str:
     """The claim of a check, whose Job is among the actions; or what it waits for, in words."""
-    run = draft.status.run
-    refusal = standing_refusal(run.refusal if run is not None else None, [job for job in draft.snapshot.jobs if job.labels.get(PURPOSE_LABEL) == "check"])
-    if refusal is not None and draft.now < retry_at(refusal):
-        draft.look_again(seconds_to_retry(refusal, draft.now))
-        return refusal_words(refusal)
+    refused = _refused(draft)
+    if refused:
+        return refused
     site = find_check_site(draft, scene, node)
     if site is None:
         draft.look_again(TURN_SECONDS)
@@ -45,12 +43,25 @@ def find_check_job(draft: Draft, scene: Scene, claim: CheckClaim) -> str | None:
     if job is not None:
         waiting = find_waiting(job, draft.now)
         return f"being checked on node {claim.node}{f': {waiting.words}' if waiting is not None and waiting.reason else ''}"
+    refused = _refused(draft)
+    if refused:
+        return refused
     option = _option(draft, scene)
     node = next((item for item in option.nodes if item.name == claim.node), None) if option is not None else None
     if option is None or node is None:
         return None
     draft.act(_build(draft, scene, Site(option, node, beside_server=option.family.shareable), claim))
     return f"being checked on node {claim.node}"
+
+
+def _refused(draft: Draft) -> str:
+    """What the API server says to a check that it did not take, until it is time to try again; empty = nothing stands against it."""
+    run = draft.status.run
+    refusal = standing_refusal(run.refusal if run is not None else None, jobs_of_run(draft, "check"))
+    if refusal is None or draft.now >= retry_at(refusal):
+        return ""
+    draft.look_again(seconds_to_retry(refusal, draft.now))
+    return refusal_words(refusal)
 
 
 def find_check_site(draft: Draft, scene: Scene, wanted: str) -> Site | None:

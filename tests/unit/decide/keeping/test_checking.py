@@ -13,10 +13,12 @@ from tests.unit.decide.make_world import OPENVINO, ORT, kinds
 
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.decide.adaptation import decide_adaptation
+from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import JobFacts
 from metainfer.decide.plan import ApplyTarget, CreateJob, EmitEvent
+from metainfer.decide.refusal import record_refusal
 from metainfer.predict.physics import PhysicsPredictor
-from metainfer_probe.contract import BenchReport
+from metainfer_probe.contract import BenchReport, Failure
 
 ANSWER = "AnswerTrue"
 Look = Callable[[BenchReport, CreateJob], BenchReport | None]
@@ -166,6 +168,26 @@ def test_nothing_is_started_twice_when_the_pass_is_killed_after_its_claim() -> N
     waiting = decide_adaptation(replace(world.snapshot, adaptation=adaptation, jobs=(*world.snapshot.jobs, there)), PhysicsPredictor(), world.now)
     assert kinds(waiting.actions, CreateJob) == []
     assert waiting.status.check == plan.status.check
+
+
+def test_a_check_that_the_api_server_does_not_take_is_tried_ever_later() -> None:
+    """And not with every pass: a quota, an admission rule. The condition has the server's words."""
+    world = drifting()
+    plan = decide_adaptation(world.snapshot, PhysicsPredictor(), world.now)
+    (job,) = kinds(plan.actions, CreateJob)
+    run = plan.status.run
+    assert run is not None
+    refusal = record_refusal(None, job.name, Failure(reason="QuotaExceeded", message="exceeded quota: team", retryable=True), world.now)
+    status = plan.status.model_copy(update={"run": run.model_copy(update={"refusal": refusal})})
+    refused = replace(world.snapshot, adaptation=replace(world.snapshot.adaptation, status=status))
+    soon = decide_adaptation(refused, PhysicsPredictor(), world.now + timedelta(seconds=1))
+    assert kinds(soon.actions, CreateJob) == []
+    found = find_condition(soon.status.conditions, ANSWER)
+    assert found is not None
+    assert "the API server does not take Job" in found.message
+    assert "exceeded quota: team" in found.message
+    later = decide_adaptation(refused, PhysicsPredictor(), world.now + timedelta(minutes=1))
+    assert [item.name for item in kinds(later.actions, CreateJob)] == [job.name]
 
 
 def test_after_a_check_that_found_nothing_it_is_left_alone_ever_longer() -> None:
