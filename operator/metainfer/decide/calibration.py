@@ -24,7 +24,7 @@ from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1.accelerator_pool import Calibration, FamilyCalibration
 from metainfer.decide.conditions import format_time
 from metainfer.decide.facts import PoolFacts, Portrait
-from metainfer.decide.names import short_hash
+from metainfer.decide.names import hash_share, short_hash
 
 MILLION: Final = 1_000_000
 CALIBRATED_CARDS: Final = 5
@@ -55,7 +55,7 @@ class Round:
 def find_round(pool: PoolFacts, family: str, now: datetime) -> Round:
     """The period that it is now."""
     period = parse_duration(pool.spec.calibration.period)
-    offset = period * (int(short_hash(pool.uid, family, length=8), 16) / 0x1_0000_0000)
+    offset = period * hash_share(pool.uid, family)
     epoch = datetime.fromtimestamp(0, now.tzinfo) + offset
     number = (now - epoch) // period
     return Round(number, epoch + number * period, period)

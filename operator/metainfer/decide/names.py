@@ -35,6 +35,11 @@ def short_hash(*parts: str, length: int = 10) -> str:
     return _digest(text)[:length]
 
 
+def hash_share(*parts: str) -> float:
+    """From 0 to 1, the same for the same parts: what spreads a fleet over time without chance."""
+    return int(short_hash(*parts, length=8), 16) / 0xFFFFFFFF
+
+
 @lru_cache(maxsize=HASHES_KEPT)
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -20,7 +20,7 @@ from metainfer.decide.conditions import find_condition, format_time, parse_time
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import Inputs, find_changed, inputs_hash
-from metainfer.decide.names import short_hash
+from metainfer.decide.names import hash_share
 from metainfer.decide.portraits import DEGRADED_LABEL_VALUE
 from metainfer.decide.readback import is_rolled_out
 from metainfer.decide.scene import Scene
@@ -157,7 +157,7 @@ def _doubled(seconds: float, attempt: int) -> float:
 
 def spread(draft: Draft, seconds: float, share: float, salt: str) -> float:
     """Up to ``share`` more, by the adaptation's UID: no chance is involved, so a restart of the operator finds the same."""
-    return seconds * (1.0 + share * int(short_hash(draft.snapshot.adaptation.uid, salt, length=8), 16) / 0xFFFFFFFF)
+    return seconds * (1.0 + share * hash_share(draft.snapshot.adaptation.uid, salt))
 
 
 CHAIN: Final[tuple[Check, ...]] = (_find_first, _find_change, _find_other_model, _find_due, _find_undecided)

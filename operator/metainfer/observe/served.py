@@ -23,7 +23,7 @@ from metainfer.decide.latency.order import LatencyOrder, LatencyRules, choose_or
 from metainfer.decide.latency.series import Scrape, ServedSeries, join_scrapes
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
 from metainfer.decide.latency.target import ServedTarget
-from metainfer.decide.names import short_hash
+from metainfer.decide.names import hash_share
 from metainfer.observe.latency_http import LatencySourceError
 from metainfer.observe.served_reading import find_target, read_window
 
@@ -136,8 +136,7 @@ class ServedReader:
         if known is not None and (known.order, known.decision_id) == (order, decision_id):
             return known
         self._drop(adaptation.uid + group)
-        share = int(short_hash(adaptation.uid, "served", length=8), 16) / 0xFFFFFFFF
-        course = self._courses[adaptation.uid + group] = _Course(order, decision_id, share * order.window_seconds)
+        course = self._courses[adaptation.uid + group] = _Course(order, decision_id, hash_share(adaptation.uid, "served") * order.window_seconds)
         return course
 
     def _find_due(self, course: _Course, began: float, now: float) -> Iterator[float]:
