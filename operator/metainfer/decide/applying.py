@@ -53,13 +53,14 @@ def apply_decision(draft: Draft, scene: Scene, problem: TargetProblem | None) ->
     if is_in_place(draft, scene, plan, wanted.decision_id) and not find_missing(scene, plan):
         # A rollout that failed leaves something else wanted; only the newest decision can fail, so this ends.
         return follow_rollout(draft, scene, plan, problem) or apply_decision(draft, scene, problem)
-    return _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _no_turn(draft, wanted) or _bring_in(draft, scene, plan, problem)
+    return (
+        _held_back(draft, scene, plan, problem) or _no_place(draft, scene, wanted) or _no_turn(draft, wanted) or _bring_in(draft, scene, plan, wanted, problem)
+    )
 
 
-def _bring_in(draft: Draft, scene: Scene, plan: PlacementPlan, problem: TargetProblem | None) -> AdaptationPlan:
+def _bring_in(draft: Draft, scene: Scene, plan: PlacementPlan, wanted: Wanted, problem: TargetProblem | None) -> AdaptationPlan:
     """After a trial where one is wanted, else in place."""
-    wanted = find_wanted(draft.status)
-    waiting = try_canary(draft, scene, plan, wanted) if wanted is not None else None
+    waiting = try_canary(draft, scene, plan, wanted)
     if waiting is not None:
         return waiting
     return _write(draft, scene, plan) if find_wanted(draft.status) == wanted else apply_decision(draft, scene, problem)
@@ -85,11 +86,10 @@ def _no_place(draft: Draft, scene: Scene, wanted: Wanted) -> AdaptationPlan | No
 
     What is gone back to ran there a moment ago: waiting would leave what is worse in place.
     """
-    config = wanted.config or ConfigStatus()
-    option = scene.option(config.pool, config.family)
+    option = scene.option(wanted.config)
     if not wanted.is_newest or option is None or (option.nodes and option.no_room is None):
         return None
-    why = option.no_room or Exclusion("NoEligibleNode", f"no node of family {config.family} can take the target's pods now")
+    why = option.no_room or Exclusion("NoEligibleNode", f"no node of family {option.family.name} can take the target's pods now")
     draft.find(reasons.APPLIED, "False", why.reason, why.message)
     return draft.wait(why.reason, f"decided, but not written yet: {why.message}", seconds=60.0)
 
@@ -122,7 +122,7 @@ def _placement(draft: Draft, scene: Scene, wanted: Wanted) -> PlacementPlan | No
     if wanted.config is None:
         return None
     candidate = candidate_of(wanted.config)
-    option = scene.option(candidate.pool, candidate.family)
+    option = scene.option(candidate)
     pool = next((item for item in scene.pools if item.name == candidate.pool), None)
     if option is None or pool is None:
         return None

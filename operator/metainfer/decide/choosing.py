@@ -112,7 +112,7 @@ def _profiled_on(draft: Draft, candidate: Candidate) -> Portrait | None:
 
 
 def _typical(scene: Scene, candidate: Candidate) -> Portrait | None:
-    option = scene.option(candidate.pool, candidate.family)
+    option = scene.option(candidate)
     return option.typical if option is not None else None
 
 

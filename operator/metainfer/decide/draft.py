@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
+from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, ModelAdaptationStatus
 from metainfer.decide.conditions import Finding, find_condition, find_store_outage, merge_conditions
 from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
@@ -40,6 +40,11 @@ class Draft:
     """Seconds after which parts of the pass want to be asked again; the smallest counts."""
     takes_turn: bool = False
     """Something that is counted over all adaptations is claimed."""
+
+    @property
+    def recommended(self) -> ConfigStatus | None:
+        """Configuration of the newest decision."""
+        return self.status.recommendation.config if self.status.recommendation is not None else None
 
     def find(self, condition_type: str, status: Status, reason: str, message: str = "") -> None:
         """State one condition; the last word of a pass counts."""

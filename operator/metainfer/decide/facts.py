@@ -573,3 +573,7 @@ class AdaptationSnapshot:
     """Whether the store has the decision in the status, or will get it; None = no decision, or nobody knows."""
     served: ServedFacts | None = None
     """What the target serves by its own metrics; None = nobody looked, because nothing was decided yet."""
+
+    def pool(self, name: str) -> PoolFacts | None:
+        """The pool of that name."""
+        return next((item for item in self.pools if item.name == name), None)

@@ -60,6 +60,11 @@ class FamilyOption:
     """Those of ``nodes`` where no Job of the adaptation can be started until somebody changes something."""
 
     @property
+    def members(self) -> frozenset[str]:
+        """Names of all its nodes, open to the target or not."""
+        return frozenset(node.name for node in self.nodes) | frozenset(self.excluded)
+
+    @property
     def typical(self) -> Portrait | None:
         """The portrait that stands for the family."""
         return self.portraits[0] if self.portraits else None

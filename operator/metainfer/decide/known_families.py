@@ -84,7 +84,7 @@ class FamilyNow:
 
 def look_at_family(draft: Draft, option: FamilyOption) -> FamilyNow:
     """What is there now; a node whose family label vanished still counts, by its portrait, as one that tells nothing."""
-    pool = next((item for item in draft.snapshot.pools if item.name == option.pool), None)
+    pool = draft.snapshot.pool(option.pool)
     calibration = family_calibration(pool, option.family.name) if pool is not None else FamilyCalibration()
     now = FamilyNow(key_of(option.pool, option.family.name), Versions(), Versions(), Versions(), {}, calibration, [])
     nodes = {node.name: node for node in draft.snapshot.nodes}

@@ -79,7 +79,7 @@ def disturbed_nodes(snapshot: AdaptationSnapshot, option: FamilyOption) -> froze
 
 def pool_allows(snapshot: AdaptationSnapshot, pool_name: str) -> bool:
     """Whether the pool's cap leaves room for one more measuring Job."""
-    pool = next((item for item in snapshot.pools if item.name == pool_name), None)
+    pool = snapshot.pool(pool_name)
     return pool is not None and free_measurements(pool.spec.limits, running_jobs(snapshot.jobs, pool_name)) > 0
 
 

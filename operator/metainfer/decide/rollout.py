@@ -43,13 +43,11 @@ def follow_rollout(draft: Draft, scene: Scene, plan: PlacementPlan, problem: Tar
 
 
 def _look(draft: Draft, scene: Scene, plan: PlacementPlan, wanted: Wanted) -> ReadBack:
-    config = wanted.config or ConfigStatus()
-    option = scene.option(config.pool, config.family)
+    option = scene.option(wanted.config)
     if option is None:
         msg = "a placement without a family was not held back"
         raise ValueError(msg)
-    family_nodes = frozenset(node.name for node in option.nodes) | frozenset(option.excluded)
-    expected = Expected(wanted.decision_id, plan.env, scene.container.name, family_nodes)
+    expected = Expected(wanted.decision_id, plan.env, scene.container.name, option.members)
     return read_back(scene.target, draft.snapshot.target_pods, expected, _moment(draft, wanted.decision_id))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metainfer.api.v1alpha1.common import CANARY_LABEL, HEALTH_LABEL
+from metainfer.api.v1alpha1.model_adaptation import ConfigStatus
 from metainfer.decide.cards import count_free
 from metainfer.decide.declared import affinity_declarations, owners_template
 from metainfer.decide.drivers import is_leading, leading_driver
@@ -40,9 +41,11 @@ class Scene:
     current: Candidate | None
     """The present configuration where the pods run now; None while no pod runs on a card of a pool."""
 
-    def option(self, pool: str, family: str) -> FamilyOption | None:
-        """The family, as the target sees it."""
-        return next((item for item in self.options if (item.pool, item.family.name) == (pool, family)), None)
+    def option(self, place: Candidate | ConfigStatus | None) -> FamilyOption | None:
+        """The family of a candidate or a configuration, as the target sees it; None where it is not open to it, or nothing is asked for."""
+        if place is None:
+            return None
+        return next((item for item in self.options if (item.pool, item.family.name) == (place.pool, place.family)), None)
 
 
 def build_scene(snapshot: AdaptationSnapshot, target: TargetFacts) -> Scene | None:

@@ -104,7 +104,7 @@ def _open_now(draft: Draft, scene: Scene, situation: Situation) -> Situation:
 
 def _start(draft: Draft, scene: Scene, situation: Situation, step: Measure) -> AdaptationPlan:
     run, candidate = draft.status.run, step.candidate
-    option = scene.option(candidate.pool, candidate.family)
+    option = scene.option(candidate)
     if run is None or option is None:
         msg = f"{candidate.key} is measured without a run or a family"
         raise ValueError(msg)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from metainfer.api.durations import parse_duration
 from metainfer.api.v1alpha1 import reasons
-from metainfer.api.v1alpha1.model_adaptation import CanaryStatus, ConfigStatus
+from metainfer.api.v1alpha1.model_adaptation import CanaryStatus
 from metainfer.decide.canary.judging import Trial, judge_trial
 from metainfer.decide.canary.reach import find_labels
 from metainfer.decide.conditions import format_time, parse_time
@@ -167,11 +167,8 @@ def _go_on(draft: Draft, trial: CanaryStatus, found: Trial) -> AdaptationPlan:
 
 
 def _look(draft: Draft, scene: Scene, plan: PlacementPlan, trial: CanaryStatus, facts: CanaryFacts) -> ReadBack:
-    wanted = find_wanted(draft.status)
-    config = wanted.config if wanted is not None and wanted.config is not None else ConfigStatus()
-    option = scene.option(config.pool, config.family)
-    nodes = frozenset(node.name for node in option.nodes) | frozenset(option.excluded) if option is not None else frozenset()
-    expected = Expected(trial.decision_id, plan.env, scene.container.name, nodes)
+    option = scene.option(draft.recommended)
+    expected = Expected(trial.decision_id, plan.env, scene.container.name, option.members if option is not None else frozenset())
     if facts.deployment is None:
         msg = "nothing is on trial"
         raise ValueError(msg)
@@ -223,11 +220,12 @@ def _replicas(draft: Draft, scene: Scene) -> int:
 
 def _find_no_room(draft: Draft, scene: Scene, wanted: Wanted, replicas: int) -> Exclusion | None:
     """Cards that are free now, the target's own pods counted as holders: they stay meanwhile."""
-    config = wanted.config or ConfigStatus()
-    option = scene.option(config.pool, config.family)
-    resource = option.family.resource if option is not None else ""
+    option = scene.option(wanted.config)
+    if option is None:
+        return None
+    resource = option.family.resource
     each, used = cards_requested(scene.target.template).get(resource, 0), cards_used(draft.snapshot.card_pods, resource)
-    free = sum(max(0, node.allocatable.get(resource, 0) - used[node.name]) for node in option.nodes) if option is not None else 0
+    free = sum(max(0, node.allocatable.get(resource, 0) - used[node.name]) for node in option.nodes)
     if each == 0 or free >= each * replicas:
         return None
-    return Exclusion("CanaryNoRoom", f"a trial of {replicas} pods needs {each * replicas} {resource}, {free} are free in family {config.family}")
+    return Exclusion("CanaryNoRoom", f"a trial of {replicas} pods needs {each * replicas} {resource}, {free} are free in family {option.family.name}")

@@ -10,8 +10,6 @@ from metainfer.api.v1alpha1.checks import CheckClaim
 from metainfer.decide.conditions import format_time
 from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import Candidate
-from metainfer.decide.families import FamilyOption
 from metainfer.decide.measuring import Site, build_measuring_job, check_assignment, closed_nodes, disturbed_nodes, pool_allows
 from metainfer.decide.names import job_name
 from metainfer.decide.own_jobs import jobs_of_run
@@ -46,7 +44,7 @@ def find_check_job(draft: Draft, scene: Scene, claim: CheckClaim) -> str | None:
     refused = _refused(draft)
     if refused:
         return refused
-    option = _option(draft, scene)
+    option = scene.option(draft.recommended)
     node = next((item for item in option.nodes if item.name == claim.node), None) if option is not None else None
     if option is None or node is None:
         return None
@@ -66,7 +64,7 @@ def _refused(draft: Draft) -> str:
 
 def find_check_site(draft: Draft, scene: Scene, wanted: str) -> Site | None:
     """Where a check can start now: ``wanted``, else where pods serve, else (not beside a server) any free card of the family."""
-    option = _option(draft, scene)
+    option = scene.option(draft.recommended)
     if option is None or not pool_allows(draft.snapshot, option.pool):
         return None
     shared = option.family.shareable
@@ -79,23 +77,14 @@ def find_check_site(draft: Draft, scene: Scene, wanted: str) -> Site | None:
 
 
 def _build(draft: Draft, scene: Scene, site: Site, claim: CheckClaim) -> CreateJob:
-    candidate, run = _candidate(draft), draft.status.run
-    if candidate is None or run is None:
+    config, run = draft.recommended, draft.status.run
+    if config is None or run is None:
         msg = "a check without a decision"
         raise ValueError(msg)
     inputs = (run.id, claim.reason, claim.claimed_at, str(claim.attempt))
-    return build_measuring_job(draft.snapshot, scene, site, check_assignment(draft.snapshot, run.id, candidate, inputs))
+    return build_measuring_job(draft.snapshot, scene, site, check_assignment(draft.snapshot, run.id, candidate_of(config), inputs))
 
 
 def _name(draft: Draft, reason: str, claimed_at: str, attempt: int) -> str:
     run_id = draft.status.run.id if draft.status.run is not None else ""
     return job_name("check", draft.snapshot.adaptation.uid, run_id, reason, claimed_at, str(attempt))
-
-
-def _candidate(draft: Draft) -> Candidate | None:
-    return candidate_of(draft.status.recommendation.config) if draft.status.recommendation is not None else None
-
-
-def _option(draft: Draft, scene: Scene) -> FamilyOption | None:
-    candidate = _candidate(draft)
-    return scene.option(candidate.pool, candidate.family) if candidate is not None else None

@@ -265,6 +265,5 @@ def _claim(draft: Draft, scene: Scene, reason: str, node: str, *, attempt: int) 
 
 
 def _is_shareable(draft: Draft, scene: Scene) -> bool:
-    config = draft.status.recommendation.config if draft.status.recommendation is not None else None
-    option = scene.option(config.pool, config.family) if config is not None else None
+    option = scene.option(draft.recommended)
     return option is not None and option.family.shareable

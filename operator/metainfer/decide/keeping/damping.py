@@ -115,14 +115,12 @@ def _cools_down(draft: Draft, found: Suspicion) -> Gate | None:
 def _follows_failure(draft: Draft, found: Suspicion) -> Gate | None:
     if found.reason not in FAMILY_WIDE:
         return None
-    recommendation = draft.status.recommendation
-    return _find_failure(draft, recommendation.config.pool if recommendation is not None else "", found.family)
+    return _find_failure(draft, draft.recommended.pool if draft.recommended is not None else "", found.family)
 
 
 def _waits_for_turn(draft: Draft, found: Suspicion) -> Gate | None:
     """No more runs at a time than the pool has places for their Jobs: the budget of a run counts from its start."""
-    recommendation = draft.status.recommendation
-    pool = _find_pool(draft, recommendation.config.pool) if recommendation is not None else None
+    pool = draft.snapshot.pool(draft.recommended.pool) if draft.recommended is not None else None
     if found.wants != "Run" or pool is None:
         return None
     going = sum(_runs(other, pool) for other in draft.snapshot.others)
@@ -154,7 +152,7 @@ def _is_out_of_hours(draft: Draft, reason: str) -> Gate | None:
 
 
 def _rolls_out(draft: Draft, pool_name: str) -> Gate | None:
-    pool = _find_pool(draft, pool_name)
+    pool = draft.snapshot.pool(pool_name)
     if pool is None:
         return None
     going = sum(_is_rolling_out(other.status, pool_name) for other in draft.snapshot.others)
@@ -202,7 +200,3 @@ def _failed_at(status: ModelAdaptationStatus, pool_name: str, family: str) -> da
     ready = find_condition(status.conditions, reasons.READY)
     stuck = run is not None and newest.outcome == "Applied" and ready is not None and ready.reason in FAILED
     return parse_time(newest.decided_at) if stuck or newest.outcome == "RolledBack" else None
-
-
-def _find_pool(draft: Draft, name: str) -> PoolFacts | None:
-    return next((pool for pool in draft.snapshot.pools if pool.name == name), None)

@@ -45,8 +45,8 @@ def find_driver_change(draft: Draft, scene: Scene) -> Suspicion | None:
 
 def find_runtime_change(draft: Draft, scene: Scene) -> Suspicion | None:
     """``RuntimeChanged``: other firmware, or portraits by another version of the runtime; a check tells whether anything became slower."""
-    config = draft.status.recommendation.config if draft.status.recommendation is not None else None
-    option = scene.option(config.pool, config.family) if config is not None else None
+    config = draft.recommended
+    option = scene.option(config)
     if option is None or config is None:
         return None
     now = look_at_family(draft, option)
@@ -75,7 +75,7 @@ def _is_checked(draft: Draft) -> bool:
 def dependencies(draft: Draft, scene: Scene) -> Iterator[FamilyOption]:
     """Families whose figures the decision rests on."""
     status = draft.status
-    configs = [status.recommendation.config] if status.recommendation is not None else []
+    configs = [draft.recommended] if draft.recommended is not None else []
     configs += [line.config for line in (status.baseline, *status.candidates) if line is not None and (line.measured is not None or line.current)]
     wanted = {key_of(config.pool, config.family) for config in configs}
     yield from (option for option in scene.options if key_of(option.pool, option.family.name) in wanted)

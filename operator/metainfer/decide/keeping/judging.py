@@ -171,8 +171,7 @@ def read_figures(draft: Draft, scene: Scene, result: CheckResult, *, beside_serv
 
 
 def _driver_of(draft: Draft, scene: Scene, name: str) -> str:
-    candidate = draft.status.recommendation.config if draft.status.recommendation is not None else None
-    option = scene.option(candidate.pool, candidate.family) if candidate is not None else None
+    option = scene.option(draft.recommended)
     node = next((item for item in draft.snapshot.nodes if item.name == name), None)
     return (read_driver(option.family, node) or "")[:128] if option is not None and node is not None else ""
 

@@ -32,7 +32,7 @@ def find_lost(draft: Draft, scene: Scene) -> Suspicion | None:
     placement = draft.status.placement
     if placement is None or not is_standing(placement, scene.target):
         return None
-    option = scene.option(placement.config.pool, placement.config.family)
+    option = scene.option(placement.config)
     if option is None:
         return None  # the pool has no such family any more: its inputs changed, which is a trigger of its own
     found = _find_other_cards(draft, option) or _find_no_nodes(draft, option) or _find_no_room(draft, placement, option)
@@ -55,9 +55,8 @@ def _find_no_nodes(draft: Draft, option: FamilyOption) -> Found | None:
 
 def _find_other_cards(draft: Draft, option: FamilyOption) -> Found | None:
     """Pods on nodes that are there, carry the labels that the family selects on, and carry other values."""
-    members = {*option.excluded, *(node.name for node in option.nodes)}
     homes = {pod.node for pod in draft.snapshot.target_pods if _is_placed(draft, pod)}
-    others = [node for node in draft.snapshot.nodes if node.name in homes and node.name not in members and not _lacks_labels(node, option.family)]
+    others = [node for node in draft.snapshot.nodes if node.name in homes and node.name not in option.members and not _lacks_labels(node, option.family)]
     if not others:
         return None
     names = ", ".join(sorted(node.name for node in others)[:NAMED_NODES])
