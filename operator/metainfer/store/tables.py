@@ -79,13 +79,9 @@ profiles = Table(
 )
 
 
-def _bench_columns() -> tuple[Column[Any], ...]:
-    """What every measurement of a configuration has."""
+def _config_columns() -> tuple[Column[Any], ...]:
+    """On which cards, and how the server runs there: a candidate."""
     return (
-        Column("adaptation_uid", String(64), nullable=False),
-        Column("run_id", String(32), nullable=False),
-        Column("digest", String(64), nullable=False, default="", index=True),
-        Column("node", String(253), nullable=False),
         Column("pool", String(253), nullable=False),
         Column("family", String(63), nullable=False),
         Column("execution_provider", String(64), nullable=False),
@@ -94,6 +90,17 @@ def _bench_columns() -> tuple[Column[Any], ...]:
         Column("concurrency", Integer, nullable=False),
         Column("dynamic_batching", Boolean, nullable=False),
         Column("max_batch_delay_us", Integer, nullable=False),
+    )
+
+
+def _bench_columns() -> tuple[Column[Any], ...]:
+    """What every measurement of a configuration has."""
+    return (
+        Column("adaptation_uid", String(64), nullable=False),
+        Column("run_id", String(32), nullable=False),
+        Column("digest", String(64), nullable=False, default="", index=True),
+        Column("node", String(253), nullable=False),
+        *_config_columns(),
         Column("load_clients", Integer),
         Column("p50_us", Float),
         Column("p99_us", Float),
@@ -131,14 +138,7 @@ served = Table(
     Column("decision_id", String(32), nullable=False),
     Column("run_id", String(32), nullable=False),
     Column("digest", String(64), nullable=False, default="", index=True),
-    Column("pool", String(253), nullable=False),
-    Column("family", String(63), nullable=False),
-    Column("execution_provider", String(64), nullable=False),
-    Column("precision", String(16), nullable=False),
-    Column("batch_size", Integer, nullable=False),
-    Column("concurrency", Integer, nullable=False),
-    Column("dynamic_batching", Boolean, nullable=False),
-    Column("max_batch_delay_us", Integer, nullable=False),
+    *_config_columns(),
     Column("metric", String(256), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("requests", BigInteger, nullable=False),
