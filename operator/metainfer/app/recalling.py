@@ -18,19 +18,17 @@ from metainfer.predict.registry import Registry
 from metainfer.store.patient import PatientStore
 from metainfer.store.rows import DecisionRecord
 
-RECALLED_DECISIONS = 1000
-"""A year of decisions every nine hours; one is less than ten KiB."""
 RECALLED_RUNS = 64
 """The newest benchmarks of a model that correct its next ranking: more say nothing new, and their cost grows with the cube."""
 
 
 async def recall_decisions(samples: PatientStore, adaptation: AdaptationFacts) -> tuple[DecisionStatus, ...]:
-    """Older decisions, asked for only while somebody wants to go back to one that the status has forgotten; none while the store is away."""
-    known = {entry.id for entry in adaptation.status.decisions}
-    if not adaptation.rollback_to or adaptation.rollback_to in known or samples.problem:
+    """An older decision, asked for only while somebody wants to go back to it and the status has forgotten it; none while the store is away."""
+    wanted, known = adaptation.rollback_to, {entry.id for entry in adaptation.status.decisions}
+    if not wanted or wanted in known or not wanted.isprintable() or samples.problem:  # what no database takes as text is no id
         return ()
     try:
-        found = await samples.ask(lambda store: store.find_decisions(adaptation.uid, RECALLED_DECISIONS))
+        found = await samples.ask(lambda store: store.find_decisions(adaptation.uid, decision_id=wanted))
     except ConnectionError:
         return ()
     return tuple(entry for record in found if (entry := _past_decision(record)) is not None)

@@ -568,7 +568,7 @@ class AdaptationSnapshot:
     canary: CanaryFacts | None = None
     """None = nobody looked: no trial is wanted, and none was made."""
     history: tuple[DecisionStatus, ...] = ()
-    """Decisions that the store has and the status has not, while ``rollback_to`` names one that is not in the status."""
+    """The decision that ``rollback_to`` names, where the store has it and the status has not."""
     decision_recorded: bool | None = None
     """Whether the store has the decision in the status, or will get it; None = no decision, or nobody knows."""
     served: ServedFacts | None = None

@@ -164,9 +164,10 @@ class SampleStore:
         mine = (checks.c.adaptation_uid == adaptation_uid) & (checks.c.run_id == run_id)
         return read_all(await self._select(checks, mine, order=checks.c.finished_at.asc()), read_check)
 
-    async def find_decisions(self, adaptation_uid: str, limit: int = 10) -> tuple[DecisionRecord, ...]:
-        """The last decisions for an adaptation, newest first."""
-        rows = await self._select(decisions, decisions.c.adaptation_uid == adaptation_uid, order=decisions.c.decided_at.desc(), limit=limit)
+    async def find_decisions(self, adaptation_uid: str, limit: int = 10, *, decision_id: str | None = None) -> tuple[DecisionRecord, ...]:
+        """The last decisions for an adaptation, newest first; of one id, that one."""
+        mine = [decisions.c.adaptation_uid == adaptation_uid, *([decisions.c.decision_id == decision_id] if decision_id is not None else [])]
+        rows = await self._select(decisions, *mine, order=decisions.c.decided_at.desc(), limit=limit)
         return read_all(rows, read_decision)
 
     async def find_model_runs(self, digest: str, newest: int) -> tuple[RunResult, ...]:

@@ -11,12 +11,16 @@ import pytest
 from tests.unit.decide.make_facts import make_adaptation
 from tests.unit.decide.make_world import START, World, kinds, make_world
 from tests.unit.store.make_results import ADAPTATION, DIGEST, at, make_run
+from tests.unit.store.postgres_fixture import one_server, postgres
+from tests.unit.store.postgres_server import PostgresServer
 
 from metainfer.app.recalling import RECALLED_RUNS, RecallingGatherer, recall_decisions
 from metainfer.decide.facts import AdaptationSnapshot, MeasuringLimits, ProfileResult
 from metainfer.decide.plan import RecordDecision
 from metainfer.predict.registry import Registry
 from metainfer.store.patient import PatientStore, open_patiently
+
+__all__ = ["one_server", "postgres"]
 
 
 @pytest.fixture
@@ -50,6 +54,15 @@ async def test_the_store_is_not_asked_for_what_nobody_wants_or_the_status_has(st
     world, taken = await decide(store)
     adaptation = replace(world.snapshot.adaptation, rollback_to=taken.decision_id if wanted else "")
     assert await recall_decisions(store, adaptation) == ()
+
+
+async def test_an_annotation_that_is_no_text_for_a_database_is_nobodys_id(postgres: PostgresServer) -> None:
+    """Whoever may annotate an adaptation could else have the store taken for damaged."""
+    opened = open_patiently(postgres.url(postgres.make_database()))
+    world, _ = await decide(opened)
+    assert await recall_decisions(opened, replace(world.snapshot.adaptation, rollback_to="a\0b")) == ()
+    assert opened.problem == ""
+    await opened.close()
 
 
 async def test_while_the_store_is_away_older_decisions_are_not_known(store: PatientStore) -> None:

@@ -122,6 +122,7 @@ async def test_decisions_come_newest_first_with_their_documents(store: SampleSto
     found = await store.find_decisions(ADAPTATION, limit=2)
     assert [(item.decision_id, item.decided_at) for item in found] == [("d3", at(2)), ("d2", at(1))]
     assert found[0].document == {"chosen": {"batchSize": 2}, "why": "faster"}
+    assert await store.find_decisions(ADAPTATION, decision_id="d2") == (found[1],)
 
 
 async def test_runs_of_a_model_are_those_with_a_report_whoever_made_them(store: SampleStore) -> None:
