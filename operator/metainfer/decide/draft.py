@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, ModelAdaptationStatus
 from metainfer.decide.conditions import Finding, find_condition, find_store_outage, merge_conditions
 from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
 from metainfer.decide.plan import Action, AdaptationPlan, EmitEvent
+
+if TYPE_CHECKING:
+    from metainfer.decide.known_families import FamilyNow
 
 ORDER = (
     reasons.READY, reasons.PROFILED, reasons.VALIDATED, reasons.PLACEMENT_DECIDED, reasons.APPLIED, reasons.SETTINGS_EFFECTIVE, reasons.ANSWER_TRUE,
@@ -38,6 +41,8 @@ class Draft:
     actions: list[Action] = field(default_factory=list)
     wishes: list[float] = field(default_factory=list)
     """Seconds after which parts of the pass want to be asked again; the smallest counts."""
+    looks: dict[str, FamilyNow] = field(default_factory=dict)
+    """Families that ``known_families`` looked at in this pass: a fleet's portraits are gone through once, however many rules ask."""
     takes_turn: bool = False
     """Something that is counted over all adaptations is claimed."""
 

@@ -84,9 +84,16 @@ class FamilyNow:
 
 def look_at_family(draft: Draft, option: FamilyOption) -> FamilyNow:
     """What is there now; a node whose family label vanished still counts, by its portrait, as one that tells nothing."""
+    key = key_of(option.pool, option.family.name)
+    if key not in draft.looks:
+        draft.looks[key] = _look(draft, option, key)
+    return draft.looks[key]
+
+
+def _look(draft: Draft, option: FamilyOption, key: str) -> FamilyNow:
     pool = draft.snapshot.pool(option.pool)
     calibration = family_calibration(pool, option.family.name) if pool is not None else FamilyCalibration()
-    now = FamilyNow(key_of(option.pool, option.family.name), Versions(), Versions(), Versions(), {}, calibration, [])
+    now = FamilyNow(key, Versions(), Versions(), Versions(), {}, calibration, [])
     nodes = {node.name: node for node in draft.snapshot.nodes}
     for portrait in _portraits_of(draft, option):
         node = nodes.get(portrait.node)
