@@ -5,9 +5,12 @@ from __future__ import annotations
 import secrets
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.apiserver.api_server import find_binary
+from tests.apiserver.make_placed import Kubectl
 
 from metainfer.kube.client import KubeClient
 from metainfer.kube.kinds import NAMESPACE
@@ -33,6 +36,13 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _environment(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """$KUBECONFIG for these tests only: elsewhere it would send other tests to this server."""
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+
+
+@pytest.fixture(scope="module")
+def kubectl(kubeconfig: Path) -> Iterator[Kubectl]:
+    """As people use it."""
+    with closing(Kubectl(kubeconfig, find_binary("kubectl"))) as kubectl:
+        yield kubectl
 
 
 @pytest.fixture

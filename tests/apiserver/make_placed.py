@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.apiserver.api_server import ApiServer
 from tests.unit.act.make_actions import LIMITS
 from tests.unit.decide.make_facts import OPENVINO_PROVIDER, make_config, make_family
@@ -31,6 +32,9 @@ PRECISION = "METAINFER_PRECISION"
 DECISION = "d41d8cd98f00"
 FAST = make_config(execution_provider=OPENVINO_PROVIDER, precision="bf16", concurrency=2)
 FAMILY = make_family("openvino-cpu", execution_providers=(OPENVINO_PROVIDER,))
+by_both_owners = pytest.mark.parametrize(
+    "flags", [pytest.param((), id="client-side owner"), pytest.param(("--server-side", "--field-manager=chart"), id="server-side owner")]
+)
 
 
 class NoLog:

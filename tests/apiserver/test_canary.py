@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apiserver.api_server import find_binary
 from tests.apiserver.make_cluster import connect_limited
-from tests.apiserver.make_placed import Kubectl, affinity_of, declared, env_of
+from tests.apiserver.make_placed import Kubectl, affinity_of, by_both_owners, declared, env_of
 from tests.apiserver.make_served import Served
 from tests.apiserver.test_rights import chart_rules
 from tests.apiserver.test_rollback import make_owned
@@ -36,16 +32,6 @@ pytestmark = pytest.mark.apiserver
 
 Raw = dict[str, Any]
 TRACKED = {"argocd.argoproj.io/tracking-id": "shop:apps/Deployment:shop/ocr", "meta.helm.sh/release-name": "shop"}
-by_both_owners = pytest.mark.parametrize(
-    "flags", [pytest.param((), id="client-side owner"), pytest.param(("--server-side", "--field-manager=chart"), id="server-side owner")]
-)
-
-
-@pytest.fixture(scope="module")
-def kubectl(kubeconfig: Path) -> Iterator[Kubectl]:
-    """As people use it."""
-    with closing(Kubectl(kubeconfig, find_binary("kubectl"))) as kubectl:
-        yield kubectl
 
 
 def make_tracked(namespace: str) -> Raw:

@@ -6,17 +6,15 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.apiserver.api_server import find_binary
 from tests.apiserver.controllers import run_controllers
 from tests.apiserver.make_cluster import create_node, ensure_kinds, make_adaptation, make_deployment, make_pool
-from tests.apiserver.make_placed import DECISION, PRECISION, Kubectl, declared, env_of, make_actor, place, try_place
+from tests.apiserver.make_placed import DECISION, PRECISION, Kubectl, by_both_owners, declared, env_of, make_actor, place, try_place
 from tests.apiserver.merge_patch import patch_merge
 from tests.apiserver.test_act import as_manager
 
@@ -39,16 +37,6 @@ pytestmark = pytest.mark.apiserver
 
 Raw = dict[str, Any]
 OCR = "ocr"
-by_both_owners = pytest.mark.parametrize(
-    "flags", [pytest.param((), id="client-side owner"), pytest.param(("--server-side", "--field-manager=chart"), id="server-side owner")]
-)
-
-
-@pytest.fixture(scope="module")
-def kubectl(kubeconfig: Path) -> Iterator[Kubectl]:
-    """As people use it."""
-    with closing(Kubectl(kubeconfig, find_binary("kubectl"))) as kubectl:
-        yield kubectl
 
 
 @pytest.fixture(autouse=True)

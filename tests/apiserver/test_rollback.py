@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.apiserver.api_server import find_binary
 from tests.apiserver.make_cluster import make_deployment
-from tests.apiserver.make_placed import Kubectl, declared
+from tests.apiserver.make_placed import Kubectl, by_both_owners, declared
 from tests.apiserver.make_served import Served
 from tests.unit.decide.make_facts import CARD
 from tests.unit.decide.make_world import ORT, faster_on, make_world
@@ -25,16 +22,6 @@ pytestmark = pytest.mark.apiserver
 
 Raw = dict[str, Any]
 CRASHING = ContainerState("server", waiting_reason="CrashLoopBackOff", waiting_message="back-off 40s", exit_code=1, restarts=4)
-by_both_owners = pytest.mark.parametrize(
-    "flags", [pytest.param((), id="client-side owner"), pytest.param(("--server-side", "--field-manager=chart"), id="server-side owner")]
-)
-
-
-@pytest.fixture(scope="module")
-def kubectl(kubeconfig: Path) -> Iterator[Kubectl]:
-    """As people use it."""
-    with closing(Kubectl(kubeconfig, find_binary("kubectl"))) as kubectl:
-        yield kubectl
 
 
 def make_owned(namespace: str) -> Raw:

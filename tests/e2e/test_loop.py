@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from infer_requests import difference, infer_request, outputs_of
 from lab import IMAGES, SYSTEM_NAMESPACE, Lab, condition, describe_predictor, fill, predictor_of, wait_until
+from scenarios.killing import find_operator
 from tests.e2e.objects import make_adaptation, make_target, write_wide_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -64,14 +65,9 @@ def test_a_served_model_ends_up_where_it_was_decided(lab: Lab, namespace: str, m
 
 def operator_process() -> int:
     """Process id of the operator, seen from the host."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if "/opt/venv/bin/metainfer" in words[:2] and "run" in words:  # the image's path: other tests start operators of their own
-                return int(entry.name)
+    found = find_operator()
+    if found is not None:
+        return found
     pytest.fail("the operator's process was not found on this host")
 
 

@@ -1,30 +1,20 @@
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.load_script import load_script
 from tests.unit.predict.make_samples import ORT, Fleet
 
 from metainfer.decide.facts import Candidate
 from metainfer.predict.training_lines import write_lines
 
-SCRIPT = Path(__file__).resolve().parents[3] / "hack" / "bench" / "replay"
-
 
 @pytest.fixture(scope="module")
 def replay() -> ModuleType:
-    loader = SourceFileLoader("bench_replay", str(SCRIPT))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
+    return load_script("replay")
 
 
 def odd_factor(candidate: Candidate) -> float:

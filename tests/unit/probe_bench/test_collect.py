@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -14,22 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 from tests.data.models import dense, small_cnn
+from tests.load_script import load_script
 
-ROOT = Path(__file__).resolve().parents[3]
 NATIVE = {"CPUExecutionProvider": ("fp32", "int8"), "OpenVINOExecutionProvider": ("fp32", "bf16", "fp16", "int8")}
-
-
-def load_script(name: str) -> ModuleType:
-    """A script of hack/bench, whose name has no ending."""
-    folder = ROOT / "hack" / "bench"
-    sys.path[:0] = [path for path in (str(folder), str(ROOT / "hack" / "demo")) if path not in sys.path]
-    loader = SourceFileLoader(f"bench_{name}", str(folder / name))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.load_script import load_script
 
-SCRIPT = Path(__file__).resolve().parents[4] / "hack" / "bench" / "damping"
 DAYS = 16
 """Two decisions grow old in them."""
 
@@ -20,13 +16,7 @@ DAYS = 16
 @pytest.fixture(scope="module")
 def damping() -> ModuleType:
     """The script, whose name has no ending."""
-    loader = SourceFileLoader("bench_damping", str(SCRIPT))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
+    return load_script("damping")
 
 
 def live(damping: ModuleType, *, jumps: bool) -> Any:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.load_script import load_script
 from tests.unit.decide.make_runs import make_accuracy
 from tests.unit.predict.make_samples import Fleet
 
@@ -27,7 +25,6 @@ from metainfer.predict.onnx_runs.playing import pick_randomly, play, predict_wit
 from metainfer.predict.public.report import read_own_runs
 from metainfer.predict.training_lines import Material, write_lines
 
-SCRIPT = Path(__file__).resolve().parents[4] / "hack" / "bench" / "decision"
 FAMILIES = ("native", "avx2")
 GOOD = {"accuracy": make_accuracy()}
 
@@ -210,13 +207,7 @@ def test_a_folder_without_a_table_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def decision() -> ModuleType:
-    loader = SourceFileLoader("bench_decision", str(SCRIPT))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
+    return load_script("decision")
 
 
 def run_decision(decision: ModuleType, arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
