@@ -13,20 +13,14 @@ from metainfer.api.v1alpha1.checks import VerdictStatus
 from metainfer.api.v1alpha1.node_portrait import HealthTrial, Sighting
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import AdaptationFacts, Portrait
-from metainfer.decide.pool_pass import PoolPass
+from metainfer.decide.pool_pass import PoolPass, newest_by_node
 
 
 def find_condemned(adaptations: Sequence[AdaptationFacts]) -> Mapping[str, tuple[str, VerdictStatus]]:
     """By node: whose check found its card slower, and the newest such verdict."""
-    found: dict[str, tuple[str, VerdictStatus]] = {}
-    for item in adaptations:
-        verdict = item.status.check.verdict if item.status.check is not None else None
-        if verdict is None or verdict.verdict != "Card" or not verdict.node:
-            continue
-        known = found.get(verdict.node)
-        if known is None or known[1].judged_at < verdict.judged_at:
-            found[verdict.node] = f"{item.namespace}/{item.name}", verdict
-    return found
+    verdicts = ((item, item.status.check.verdict) for item in adaptations if item.status.check is not None and item.status.check.verdict is not None)
+    slow = ((verdict.node, item, verdict) for item, verdict in verdicts if verdict.verdict == "Card" and verdict.node)
+    return newest_by_node(slow, lambda verdict: verdict.judged_at)
 
 
 def note_verdicts(work: PoolPass, portraits: Mapping[str, Portrait]) -> dict[str, Portrait]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from metainfer.decide.facts import JobFacts, NodeFacts, PoolSnapshot
+from metainfer.decide.facts import AdaptationFacts, JobFacts, NodeFacts, PoolSnapshot
 from metainfer.decide.families import Membership, NoMembership, assign_nodes
 from metainfer.decide.names import NODE_ANNOTATION, PURPOSE_LABEL
 
@@ -30,6 +31,18 @@ class PoolPass:
         """A labeller that restarts drops the vendor's labels for a minute: missing is not changed."""
         place = self.places.get(name)
         return name in self.nodes and (place is None or (isinstance(place, NoMembership) and place.reason == "LabelMissing"))
+
+
+Told = TypeVar("Told")
+
+
+def newest_by_node(told: Iterable[tuple[str, AdaptationFacts, Told]], moment: Callable[[Told], str]) -> dict[str, tuple[str, Told]]:
+    """Of what adaptations say about nodes, the newest for each node, and who says it."""
+    found: dict[str, tuple[str, Told]] = {}
+    for node, adaptation, item in told:
+        if node not in found or moment(found[node][1]) < moment(item):
+            found[node] = f"{adaptation.namespace}/{adaptation.name}", item
+    return found
 
 
 def open_pass(snapshot: PoolSnapshot, now: datetime) -> PoolPass:

@@ -12,18 +12,12 @@ from metainfer.api.v1alpha1.node_portrait import Sighting
 from metainfer.api.v1alpha1.slow_node import SlowNode
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import AdaptationFacts, Portrait
-from metainfer.decide.pool_pass import PoolPass
+from metainfer.decide.pool_pass import PoolPass, newest_by_node
 
 
 def find_suspects(adaptations: Sequence[AdaptationFacts]) -> Mapping[str, tuple[str, SlowNode]]:
     """By node: who noticed it last, and what."""
-    found: dict[str, tuple[str, SlowNode]] = {}
-    for item in adaptations:
-        for slow in item.status.slow_nodes:
-            known = found.get(slow.name)
-            if known is None or known[1].since < slow.since:
-                found[slow.name] = f"{item.namespace}/{item.name}", slow
-    return found
+    return newest_by_node(((slow.name, item, slow) for item in adaptations for slow in item.status.slow_nodes), lambda slow: slow.since)
 
 
 def note_suspects(work: PoolPass, portraits: Mapping[str, Portrait]) -> dict[str, Portrait]:
