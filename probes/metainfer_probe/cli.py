@@ -82,6 +82,7 @@ def _add_load(command: argparse.ArgumentParser) -> None:
     how.add_argument("--clients", type=int, default=0, help="closed loop: so many callers with one request in flight each")
     how.add_argument("--rate", type=float, default=0.0, help="open loop: so many requests per second on average, whatever becomes of them")
     command.add_argument("--even", action="store_true", help="with --rate: at equal distances instead of random ones")
+    command.add_argument("--reconnect", action="store_true", help="a connection of its own for each request, so that a Service's new pods get theirs at once")
     command.add_argument("--seconds", type=float, required=True, help="end after this time, at most an hour")
     command.add_argument("--timeout", type=float, default=10.0, help="seconds until a request counts as failed")
     command.add_argument("--report-seconds", type=float, default=5.0, help="time between two lines of figures")
@@ -198,6 +199,7 @@ def _send_load(options: argparse.Namespace) -> int:
         clients=options.clients,
         rate=options.rate,
         even=options.even,
+        reconnect=options.reconnect,
         timeout_seconds=options.timeout,
         report_seconds=options.report_seconds,
     )

@@ -49,6 +49,8 @@ class Offer:
     """Requests per second."""
     even: bool = False
     """Open loop at equal distances instead of random ones: every window has the same number of requests."""
+    reconnect: bool = False
+    """A connection of its own for each request. A Service chooses a pod per connection: on kept ones, a pod that comes later is asked nothing."""
     timeout_seconds: float = 10.0
     report_seconds: float = 5.0
     max_in_flight: int = 256
@@ -168,6 +170,9 @@ class Load:
             words = str(error)
             self._count(lambda tally: _fail(tally, words))
             return False
+        finally:
+            if self.offer.reconnect:
+                connection.close()
         latency_us = (time.perf_counter() - since) * 1e6
         self._count(lambda tally: tally.latencies_us.append(latency_us))
         return True

@@ -149,6 +149,22 @@ async def test_an_even_load_has_the_same_number_of_requests_in_every_second() ->
     assert total["requests"] in (48, 49, 50)
 
 
+@pytest.mark.parametrize("reconnect", [False, True], ids=["kept", "one per request"])
+async def test_a_connection_is_kept_unless_each_request_is_to_have_its_own(reconnect: bool) -> None:
+    """Behind a Service a kept connection stays with its pod; with ``reconnect`` each request may reach another one."""
+    peers = []
+
+    async def answer(request: web.Request) -> web.Response:
+        peers.append(request.transport.get_extra_info("peername") if request.transport else None)
+        return web.json_response({})
+
+    async with serving(answer) as url:
+        total, _ = await offer_load(url, Offer(0.3, rate=30.0, even=True, reconnect=reconnect))
+    assert total["errors"] == 0
+    assert len(peers) > 2
+    assert (len(set(peers)) == len(peers)) == reconnect
+
+
 async def test_failures_are_counted_and_the_first_is_quoted() -> None:
     """An error page is no answer, and has no latency."""
     seen = 0
