@@ -2,7 +2,8 @@
 
 Correction factors cannot see it: they compare a card with its siblings, and a firmware, a power policy or a change of the hosts moves all
 of them. Each portrait carries its card's speed against that card's own first probe (``speed_ppm``, chained from probe to probe); a family
-has moved when the median over the cards that were measured in the period is further from the family's level than the threshold.
+has moved when the median over the cards that were measured in the period is further from the family's level than the threshold. A card
+whose measurement could be compared with none before it (its first, or the first under another driver) has no voice in that period.
 
 How often that is a false alarm follows from the probe's own noise (``sigma``, 3 % between two runs on the same card; ``hack/bench/probe``
 measures it). A card's ratio has two probes in it, the median of n of them a standard deviation of ``sqrt(2) sigma c(n)``, so one period of
@@ -30,7 +31,7 @@ MILLION: Final = 1_000_000
 CALIBRATED_CARDS: Final = 5
 """Per family and period: more would find smaller shifts than any threshold asks for."""
 LATE_SHARE: Final = 0.5
-"""Of a period: after that, fewer cards than that will do, because the others are busy."""
+"""Of a period: after that, most of them will do, because the others are busy. Fewer never: one card's own change is not its family's."""
 PROBE_SHARE: Final = 1 / 3
 LEAST_PROBE: Final = timedelta(seconds=5)
 """A calibration probe is a short one: the same figures, from a third of the time."""
@@ -72,17 +73,32 @@ def chain_speed(known_ppm: int, before: Mapping[str, float], after: Mapping[str,
     return round(known_ppm * math.exp(math.fsum(logs) / len(logs))) if logs else known_ppm
 
 
+def find_sound(portraits: Sequence[Portrait]) -> tuple[Portrait, ...]:
+    """Those of cards that say something of their family: a degraded one does not."""
+    return tuple(item for item in portraits if item.status.health != "Degraded")
+
+
 def measured_in(portraits: Sequence[Portrait], now: Round) -> tuple[Portrait, ...]:
     """Those that were measured since it began."""
-    begins = format_time(now.begins)  # sorts as the times do, and thousands need not be parsed
-    return tuple(item for item in portraits if item.status.measured_at is not None and item.status.measured_at >= begins)
+    return tuple(item for item in portraits if _is_since(now, item.status.measured_at))
+
+
+def compared_in(portraits: Sequence[Portrait], now: Round) -> tuple[Portrait, ...]:
+    """Those of them that were compared with a measurement before."""
+    return tuple(item for item in measured_in(portraits, now) if _is_since(now, item.status.speed_compared_at))
+
+
+def _is_since(now: Round, moment: str | None) -> bool:
+    # Such texts sort as the times do, and thousands need not be parsed.
+    return moment is not None and moment >= format_time(now.begins)
 
 
 def pick_cards(portraits: Sequence[Portrait], idle: Collection[str], now: Round) -> tuple[str, ...]:
     """Nodes to calibrate next: of those that are idle always the same first, as many as are still missing in this period."""
-    done = {item.node for item in measured_in(portraits, now)}
-    missing = min(CALIBRATED_CARDS, len(portraits)) - len(done)
-    rest = [item for item in portraits if item.node in idle and item.node not in done and item.status.health != "Degraded"]
+    sound = find_sound(portraits)
+    done = {item.node for item in measured_in(sound, now)}
+    missing = min(CALIBRATED_CARDS, len(sound)) - len(compared_in(sound, now))
+    rest = [item for item in sound if item.node in idle and item.node not in done]
     return tuple(item.node for item in sorted(rest, key=lambda item: short_hash(item.spec.node_uid)))[: max(0, missing)]
 
 
@@ -105,9 +121,10 @@ def false_alarm_rate(threshold_percent: int, cards: int, sigma: float = SIGMA) -
 
 def calibrate(before: FamilyCalibration, portraits: Sequence[Portrait], spec: Calibration, now: Round, moment: datetime) -> FamilyCalibration:
     """The family's calibration after a look: judged once in each period, when enough cards were measured in it."""
-    done = [item for item in measured_in(portraits, now) if item.status.health != "Degraded"]
-    wanted = min(CALIBRATED_CARDS, len(portraits))
-    if before.round == now.number or not done or (len(done) < wanted and not now.is_late(moment)):
+    sound = find_sound(portraits)
+    done, wanted = compared_in(sound, now), min(CALIBRATED_CARDS, len(sound))
+    least = wanted // 2 + 1 if now.is_late(moment) else wanted
+    if before.round == now.number or not done or len(done) < least:
         return before
     speed = median(item.status.speed_ppm for item in done) / before.level_ppm
     judged = before.model_copy(update={"round": now.number, "cards": len(done), "speed_permille": round(1000 * speed), "judged_at": format_time(moment)})

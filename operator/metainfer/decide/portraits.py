@@ -71,8 +71,10 @@ def carry_on(known: NodePortraitStatus, status: NodePortraitStatus) -> NodePortr
     if not status.driver_version and known.driver_seen is not None:
         kept["driver_version"] = known.driver_seen.value
     carried = status.model_copy(update=kept)
-    speed = chain_speed(known.speed_ppm, speeds_of(known), speeds_of(carried)) if _compares(known, carried) else known.speed_ppm
-    return carried.model_copy(update={"speed_ppm": speed})
+    if not _compares(known, carried):
+        return carried.model_copy(update={"speed_ppm": known.speed_ppm, "speed_compared_at": known.speed_compared_at})
+    speed = chain_speed(known.speed_ppm, speeds_of(known), speeds_of(carried))
+    return carried.model_copy(update={"speed_ppm": speed, "speed_compared_at": carried.measured_at})
 
 
 def _compares(known: NodePortraitStatus, status: NodePortraitStatus) -> bool:

@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 def make_calibrated(speed: float, number: int = 0, *, fresh: bool = True) -> Portrait:
     """A card that does so much of what it did at first, measured in this period or long before."""
     moment = NOW if fresh else NOW - 30 * DAY
-    return make_portrait(f"n{number}", speed_ppm=round(speed * MILLION), measured_at=format_time(moment))
+    return make_portrait(f"n{number}", speed_ppm=round(speed * MILLION), measured_at=format_time(moment), speed_compared_at=format_time(moment))
 
 
 def judge(*speeds: float, before: FamilyCalibration | None = None) -> FamilyCalibration:
@@ -58,14 +58,27 @@ def test_a_family_shifts_when_its_median_moves(speeds: tuple[float, ...], want_s
 
 
 def test_a_period_is_judged_once_and_not_before_enough_cards_were_measured() -> None:
-    """Each look is a chance for a false alarm; half a period later fewer cards will do, because the others are busy."""
+    """Each look is a chance for a false alarm; half a period later most of them will do, because the others are busy, and never fewer."""
     period = replace(find_round(make_pool(), "ort-cpu", NOW), begins=NOW - DAY, number=7)
-    portraits = [make_calibrated(0.8, number, fresh=number < 2) for number in range(8)]
+    few = [make_calibrated(0.8, number, fresh=number < 2) for number in range(8)]
+    assert calibrate(FamilyCalibration(), few, Calibration(), period, NOW + 4 * DAY) == FamilyCalibration()
+    portraits = [make_calibrated(0.8, number, fresh=number < 3) for number in range(8)]
     early = calibrate(FamilyCalibration(), portraits, Calibration(), period, NOW)
     assert early == FamilyCalibration()
     late = calibrate(early, portraits, Calibration(), period, NOW + 4 * DAY)
-    assert (late.epoch, late.cards) == (1, 2)
+    assert (late.epoch, late.cards) == (1, 3)
     assert calibrate(late, portraits, Calibration(), period, NOW + 5 * DAY) == late
+
+
+def test_a_first_measurement_has_no_voice() -> None:
+    """It equals itself: the new ones among cards that became slower would say that nothing happened, and so would the first of a new pool alone."""
+    period = replace(find_round(make_pool(), "ort-cpu", NOW), begins=NOW - DAY, number=7)
+    new = [replace(item, status=item.status.model_copy(update={"speed_compared_at": None})) for item in (make_calibrated(1.0, number) for number in range(3))]
+    assert calibrate(FamilyCalibration(), new, Calibration(), period, NOW + 5 * DAY) == FamilyCalibration()
+    old = [make_calibrated(0.8, number) for number in range(3, 8)]
+    assert pick_cards([*new, *(make_calibrated(0.8, number, fresh=False) for number in range(3, 8))], {f"n{number}" for number in range(8)}, period) != ()
+    found = calibrate(FamilyCalibration(), [*new, *old], Calibration(), period, NOW)
+    assert (found.epoch, found.cards) == (1, 5)
 
 
 def test_a_degraded_card_says_nothing_of_its_family() -> None:

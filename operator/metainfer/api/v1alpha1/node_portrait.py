@@ -109,6 +109,9 @@ class NodePortraitStatus(ApiModel):
         default=1_000_000,
         description="speedPpm is the card's speed against its own first probe, in millionths; changes of driver, runtime and cards are left out of it.",
     )
+    speed_compared_at: Timestamp | None = Field(
+        default=None, description="speedComparedAt is when a measurement was last compared with the one before it; a card's first tells nothing."
+    )
     correction_factor_permille: int = Field(
         default=1000, description="correctionFactorPermille is this instance's speed against its family's median; 1000 = typical."
     )
