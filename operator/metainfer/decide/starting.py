@@ -14,7 +14,7 @@ from metainfer.decide.conditions import find_condition
 from metainfer.decide.deciding import decided_candidate
 from metainfer.decide.draft import Draft
 from metainfer.decide.inputs import Inputs, list_inputs, read_inputs, start_run
-from metainfer.decide.keeping.damping import AUTOMATIC
+from metainfer.decide.keeping.turns import AUTOMATIC
 from metainfer.decide.known_families import note_families
 from metainfer.decide.names import ADAPTATION_UID_LABEL, RUN_LABEL
 from metainfer.decide.plan import AdaptationPlan, DeleteJob

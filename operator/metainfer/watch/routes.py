@@ -12,6 +12,7 @@ from typing import Literal
 
 from metainfer.api.v1alpha1.reasons import READY
 from metainfer.decide.facts import AdaptationFacts, JobFacts, NodeFacts, PodFacts, PoolFacts, Portrait, TargetFacts
+from metainfer.decide.keeping.turns import turns_of, waits_for_turn, waits_since
 from metainfer.decide.leaving import is_marked
 from metainfer.decide.names import ADAPTATION_ANNOTATION, ADAPTATION_UID_LABEL, POOL_ANNOTATION
 from metainfer.observe.projections import Facts, node_fingerprint
@@ -20,9 +21,10 @@ from metainfer.reconcile import ORPHANS, Request
 from metainfer.watch.cache import Name
 from metainfer.watch.cluster import Change, ClusterCache
 
-Audience = Literal["pools", "adaptations", "waiting", "marked", "orphans"]
+Audience = Literal["pools", "adaptations", "waiting", "turns", "marked", "orphans"]
 """Named, not listed: with 5,000 nodes and 2,000 adaptations, listing them once per event would be ten million requests.
-``waiting``: adaptations that are not ready; one that is ready looks for changes at its own pace. ``marked``: Deployments that we wrote
+``waiting``: adaptations that are not ready; one that is ready looks for changes at its own pace. ``turns``: those that may wait for a
+turn that others have, whoever has waited longest first. ``marked``: Deployments that we wrote
 to. ``orphans``: the one pass that looks for what deleted pools left."""
 THE_SCENE: frozenset[Audience] = frozenset({"pools", "waiting"})
 """Who looks at nodes and free cards."""
@@ -120,15 +122,23 @@ def _wakes_of_pool(change: Change, pool: PoolFacts) -> Wakes:
 
 def _wakes_of_adaptation(change: Change, cluster: ClusterCache) -> Wakes:
     ends = [facts for facts in (change.old, change.new) if isinstance(facts, AdaptationFacts)]
+    turns: frozenset[Audience] = frozenset({"turns"}) if _frees_a_turn(change) else frozenset()
     if len(ends) == 2 and _asked(ends[0]) == _asked(ends[1]):
-        # Its status: our own, written by the pass that knows what comes next. Only a card that a check found slow is news to others.
-        return Wakes(soon=frozenset(_condemning_pools(*ends)))
+        # Its status: our own, written by the pass that knows what comes next. Only a card that a check found slow, and a turn that it
+        # has no more, are news to others.
+        return Wakes(soon=frozenset(_condemning_pools(*ends)), audiences=turns)
     targets = {(facts.namespace, facts.spec.target_ref.name) for facts in ends}
     peers = {adaptation_request(key) for target in targets for key in cluster.interest.adaptations_of(target)}
     itself = adaptation_request(change.key)
     # The one that is named no more is to be left; the one that is named may have another policy now.
     marked = {target_request(key) for key in targets if (found := cluster.deployment(*key)) is not None and is_marked(found)}
-    return Wakes(frozenset({itself} | marked), frozenset(peers) - {itself})
+    return Wakes(frozenset({itself} | marked), frozenset(peers) - {itself}, turns)
+
+
+def _frees_a_turn(change: Change) -> bool:
+    """Whether the adaptation had a turn that it has no more: turns are counted over all adaptations."""
+    had = turns_of(change.old) if isinstance(change.old, AdaptationFacts) else frozenset()
+    return bool(had - (turns_of(change.new) if isinstance(change.new, AdaptationFacts) else frozenset()))
 
 
 def _condemning_pools(before: AdaptationFacts, after: AdaptationFacts) -> Iterator[Request]:
@@ -186,6 +196,10 @@ def find_members(audience: Audience, cluster: ClusterCache) -> Iterator[Request]
         return
     if audience == "marked":
         yield from (target_request((item.namespace, item.name)) for item in cluster.deployments() if is_marked(item))
+        return
+    if audience == "turns":
+        held = sorted((item for item in cluster.adaptations() if waits_for_turn(item)), key=waits_since)
+        yield from (adaptation_request((item.namespace, item.name)) for item in held)
         return
     for item in cluster.adaptations():
         if audience == "adaptations" or not (_is_ready(item) or item.spec.suspend):

@@ -18,6 +18,7 @@ from metainfer.watch.routes import find_members
 Raw = dict[str, Any]
 CARD = {"limits": {"metainfer.dev/card": "1"}}
 READY = {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "reason": "Applied", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}
+CONFIG = {"pool": "lab", "family": "ort", "executionProvider": "CPUExecutionProvider"}
 EVERYBODY = {"lab", "apps/ocr"}
 NOBODY: tuple[set[str], set[str]] = (set(), set())
 
@@ -154,8 +155,7 @@ def test_a_status_that_we_wrote_does_not_wake_its_own_object() -> None:
 def test_a_card_that_a_check_found_slow_is_news_for_its_pool() -> None:
     """The pool marks its node before the pods are placed anew. Other verdicts, and the same one again, are news for nobody."""
     watch = _watch()
-    config = {"pool": "lab", "family": "ort", "executionProvider": "CPUExecutionProvider"}
-    decided = {"decisionId": "d1", "config": config, "expected": {}, "decidedAt": "2026-01-02T03:04:05Z"}
+    decided = {"decisionId": "d1", "config": CONFIG, "expected": {}, "decidedAt": "2026-01-02T03:04:05Z"}
     verdict = {"reason": "P99Drift", "verdict": "Card", "node": "node-1", "judgedAt": "2026-01-02T04:04:05Z"}
 
     def say(**changes: str) -> Callable[[Raw], Any]:
@@ -166,6 +166,71 @@ def test_a_card_that_a_check_found_slow_is_news_for_its_pool() -> None:
     slow = _changed(found, say())
     assert watch.wakes_of(ADAPTATION, slow) == (set(), {"lab"})
     assert watch.wakes_of(ADAPTATION, _changed(slow, say())) == NOBODY
+
+
+def _status(step: str, ready: str, *, suspected_at: str = "") -> Raw:
+    """A status of an adaptation that is worked out anew because of a driver, or was."""
+    at = "2026-01-02T03:04:05Z"
+    condition = {"type": "Ready", "status": "True" if step == "Done" else "False", "reason": ready, "lastTransitionTime": at}
+    suspicion = {"suspicion": {"reason": "DriverVersionChanged", "message": "it is 2", "noticedAt": suspected_at}} if suspected_at else None
+    return {
+        "observedGeneration": 1,
+        "conditions": [condition],
+        "run": {"id": "r1", "inputsHash": "h", "startedAt": at, "step": step, "trigger": "DriverVersionChanged: it is 2"},
+        "recommendation": {"decisionId": "d1", "config": CONFIG, "expected": {}, "decidedAt": at},
+        **({"check": suspicion} if suspicion else {}),
+    }
+
+
+def _fleet() -> Watch:
+    """One that is worked out anew, and others: waiting to be written, suspected and held back, at peace, suspended."""
+    statuses = {
+        "busy": _status("Validating", "Validating"),
+        "late": _status("Done", "Applied", suspected_at="2026-01-02T05:00:00Z"),
+        "early": _status("Done", "Applied", suspected_at="2026-01-02T04:00:00Z"),
+        "decided": _status("Validating", "WaitingForTurn"),
+        "calm": _status("Done", "Applied"),
+    }
+    held = make_adaptation("off", target="off", status=_status("Done", "Applied", suspected_at="2026-01-02T04:00:00Z"), suspend=True)
+    return make_watch(modeladaptations=(*(make_adaptation(name, target=name, status=status) for name, status in statuses.items()), held))
+
+
+@pytest.mark.parametrize(("before", "after"), [("Validating", "Applying"), ("Applying", "Done"), ("RollingOut", "Done")])
+def test_a_turn_that_becomes_free_wakes_who_waits_for_one(before: str, after: str) -> None:
+    """Soon, and whoever has waited longest first; who is at peace or suspended is left alone, and a step that frees nothing wakes nobody."""
+    watch = _fleet()
+    busy = _changed(make_adaptation("busy", target="busy"), lambda raw: raw.update(status=_status(before, before)))
+    watch.show(ADAPTATION, busy)
+    freed = _changed(busy, lambda raw: raw.update(status=_status(after, after)))
+    assert watch.wakes_of(ADAPTATION, freed) == (set(), {"apps/late", "apps/early", "apps/decided"})
+    watch.show(ADAPTATION, _changed(freed, lambda raw: raw.update(status=_status("Validating", "Validating"))))
+    assert watch.wakes_of(ADAPTATION, _changed(freed, lambda raw: raw.update(status=_status("Validating", "Profiling")))) == NOBODY
+    assert [request.name for request in find_members("turns", watch.cluster)] == ["decided", "early", "late"]
+
+
+def test_a_turn_is_free_when_its_holder_goes_or_is_suspended() -> None:
+    """Then no status says so."""
+    watch = _fleet()
+    busy = make_adaptation("busy", target="busy", status=_status("RollingOut", "RollingOut"))
+    watch.show(ADAPTATION, busy)
+    assert watch.wakes_of(ADAPTATION, _changed(busy, _nothing), "DELETED")[1] == {"apps/late", "apps/early", "apps/decided"}
+    watch = _fleet()
+    suspended = _changed(busy, lambda raw: (raw["metadata"].update(generation=2), raw["spec"].update(suspend=True)))
+    assert watch.wakes_of(ADAPTATION, suspended)[1] == {"apps/late", "apps/early", "apps/decided"}
+
+
+def test_turns_that_become_free_together_wake_each_waiter_once() -> None:
+    """Two hundred may wait for eight: each freed turn alone would be two hundred passes."""
+    watch = _fleet()
+    for number in range(8):
+        watch.show(ADAPTATION, make_adaptation(f"m{number}", target=f"m{number}", status=_status("Applying", "Applying")))
+    watch.let_timers_end()
+    watch.queue.take()
+    for number in range(8):
+        watch.show(ADAPTATION, make_adaptation(f"m{number}", target=f"m{number}", status=_status("Done", "Applied")))
+    assert len(watch.timers) == 1
+    watch.let_timers_end()
+    assert [request.name for request in watch.queue.now] == ["decided", "early", "late"]
 
 
 def test_an_adaptation_wakes_itself_and_its_rivals() -> None:

@@ -16,10 +16,10 @@ from metainfer.api.v1alpha1 import reasons
 from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationStatus
 from metainfer.decide.conditions import find_condition, format_time, parse_time
 from metainfer.decide.draft import Draft
-from metainfer.decide.facts import AdaptationFacts, PoolFacts
 from metainfer.decide.families import selector_matches
 from metainfer.decide.inputs import trigger_reason
 from metainfer.decide.keeping.suspicion import Suspicion
+from metainfer.decide.keeping.turns import AUTOMATIC, FAILED, WAITING, turns_of
 from metainfer.decide.keeping.windows import find_opening
 from metainfer.decide.triggers import SETTLE_SPREAD, spread
 
@@ -30,19 +30,10 @@ REST_LIMIT_SECONDS: Final = 21_600.0
 MOST_DOUBLINGS: Final = 5
 FAILURE_HOLDS: Final = timedelta(days=1)
 """For how long a placement that failed keeps its family's others from the same change; by then somebody has looked at it."""
-TURN_SECONDS: Final = 30.0
-"""Between looks at a turn that others have: nothing wakes whoever waits when a rollout ends."""
-AUTOMATIC: Final = frozenset(
-    {
-        *("PlacementLost", "DriverVersionChanged", "RuntimeChanged", "P99Drift", "LoadShifted", "CalibrationShifted", "FreshnessExpired"),
-        *("ModelChanged", "TriedAgain"),
-    }
-)
-"""Triggers that nobody asked for at that moment: their changes wait for maintenance windows."""
+TURN_SECONDS: Final = 60.0
+"""Between looks at what has no time of its own. A turn that becomes free wakes those who wait for it (``watch.routes``)."""
 FAMILY_WIDE: Final = frozenset({"DriverVersionChanged", "RuntimeChanged", "CalibrationShifted"})
 """Triggers that concern every adaptation of a family: the first failure stops the others."""
-FAILED: Final = frozenset({"RolloutStuck", "SettingsNotEffective"})
-"""Reasons of Ready that say that what was written does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +114,11 @@ def _waits_for_turn(draft: Draft, found: Suspicion) -> Gate | None:
     pool = draft.snapshot.pool(draft.recommended.pool) if draft.recommended is not None else None
     if found.wants != "Run" or pool is None:
         return None
-    going = sum(_runs(other, pool) for other in draft.snapshot.others)
+    going = sum("Run" in turns_of(other) and selector_matches(other.spec.pool_selector, pool.labels) for other in draft.snapshot.others)
     allowed = pool.spec.limits.max_concurrent_measurements
     if going < allowed:
         return None
-    return Gate("WaitingForTurn", f"{going} adaptations on pool {pool.name} are being worked out anew, {allowed} may be (limits.maxConcurrentMeasurements)")
+    return Gate(WAITING, f"{going} adaptations on pool {pool.name} are being worked out anew, {allowed} may be (limits.maxConcurrentMeasurements)")
 
 
 GATES: Final[tuple[GateCheck, ...]] = (_settles, _is_blocked, _rests, _cools_down, _follows_failure, _waits_for_turn)
@@ -155,30 +146,16 @@ def _rolls_out(draft: Draft, pool_name: str) -> Gate | None:
     pool = draft.snapshot.pool(pool_name)
     if pool is None:
         return None
-    going = sum(_is_rolling_out(other.status, pool_name) for other in draft.snapshot.others)
+    going = sum("Rollout" in turns_of(other) and _decided_for(other.status) == pool_name for other in draft.snapshot.others)
     allowed = pool.spec.limits.max_concurrent_rollouts
     if going < allowed:
         return None
-    return Gate("WaitingForTurn", f"{going} Deployments are being rolled out onto pool {pool_name}, {allowed} may be (limits.maxConcurrentRollouts)")
+    return Gate(WAITING, f"{going} Deployments are being rolled out onto pool {pool_name}, {allowed} may be (limits.maxConcurrentRollouts)")
 
 
-def _is_rolling_out(status: ModelAdaptationStatus, pool_name: str) -> bool:
-    run, recommendation = status.run, status.recommendation
-    going = run is not None and run.step in ("Applying", "RollingOut") and not _is_stalled(status)
-    return going and recommendation is not None and recommendation.config.pool == pool_name
-
-
-def _runs(other: AdaptationFacts, pool: PoolFacts) -> bool:
-    """Whether it is being worked out anew without anybody having asked, or is about to be. A stalled one waits for somebody."""
-    run, check = other.status.run, other.status.check
-    going = run is not None and run.step not in ("Applying", "RollingOut", "Done") and trigger_reason(run) in AUTOMATIC
-    due = check is not None and bool(check.due)
-    return (going or due) and not (_is_stalled(other.status) or other.spec.suspend) and selector_matches(other.spec.pool_selector, pool.labels)
-
-
-def _is_stalled(status: ModelAdaptationStatus) -> bool:
-    ready = find_condition(status.conditions, reasons.READY)
-    return find_condition(status.conditions, reasons.STALLED) is not None or (ready is not None and ready.reason in FAILED)
+def _decided_for(status: ModelAdaptationStatus) -> str:
+    """The pool of what is being brought in."""
+    return status.recommendation.config.pool if status.recommendation is not None else ""
 
 
 def _find_failure(draft: Draft, pool_name: str, family: str) -> Gate | None:

@@ -16,8 +16,9 @@ from metainfer.api.v1alpha1.model_adaptation import UpdatePolicy
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.draft import Draft
 from metainfer.decide.facts import AdaptationFacts
-from metainfer.decide.keeping.damping import AUTOMATIC, FAILURE_HOLDS, find_gate, find_write_gate, rests_until
+from metainfer.decide.keeping.damping import FAILURE_HOLDS, find_gate, find_write_gate, rests_until
 from metainfer.decide.keeping.suspicion import Suspicion
+from metainfer.decide.keeping.turns import AUTOMATIC
 from metainfer.decide.plan import CreateJob
 
 DRIVER = Suspicion("DriverVersionChanged", "the driver is another one", "Run", family=OPENVINO)
