@@ -51,8 +51,10 @@ class Killer:
 def _step(moment: Moment) -> str:
     if moment.check.get("claim"):
         return "checking"
+    if moment.trial.get("outcome") == "Running":
+        return "on trial" if moment.trial.get("readyAt") else "starting a trial"
     if moment.run.get("step", "Done") != "Done":
         return str(moment.run["step"])
     if moment.suspicion:
         return "suspecting"
-    return "judged" if moment.verdict else ""
+    return "judged" if moment.verdict or moment.trial else ""

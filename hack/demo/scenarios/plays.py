@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lab import LabError
 
+from scenarios.canary import canary, canary_slower
 from scenarios.nodes import throttled
 from scenarios.report import Report
+from scenarios.servers import BURNS, REFUSES, serve_elsewhere
 from scenarios.stage import OTHER_MODEL, WINDOW_SECONDS, Stage, await_baselines, await_decision
 from scenarios.watched import Moment, Watched, say
+from scenarios.written import differences, is_rolled_out, newest, own
 
 USUAL_LOAD = ("--rate", "25", "--even")
 """About a quarter of what one server can do. At equal distances: chance would make windows of 10 s differ by 6 %."""
@@ -175,11 +178,6 @@ def old_answer(stage: Stage, report: Report, on_change: Hook) -> None:
     report.expect(after.is_ready, "it is not Ready afterwards")
 
 
-START = "exec /opt/venv/bin/mlserver start /srv"
-REFUSES = f'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) echo "this image cannot do that"; exit 1;; esac; {START}'
-"""A server that runs as its owner starts it, and ends at once under what benchmarks find best."""
-BURNS = f'case "$METAINFER_EXECUTION_PROVIDERS" in *OpenVINO*) for i in 1 2 3; do (while :; do :; done) & done;; esac; {START}'
-"""The same, but slower: three processes beside it take most of its processor, of which no benchmark knows."""
 SLOW_LOAD = ("--rate", "4", "--even")
 """Of requests of 900 KB."""
 SLOW_DRIFT = {"p99IncreasePercent": 50, "windows": 2, "window": "20s", "minRequests": 50}
@@ -187,25 +185,19 @@ SLOW_DRIFT = {"p99IncreasePercent": 50, "windows": 2, "window": "20s", "minReque
 
 def failing_choice(stage: Stage, report: Report, on_change: Hook) -> None:
     """A choice that measured well and does not start: it is taken back, and the Deployment is what it was, field by field."""
-    watched = _serve_elsewhere(stage, "failing", REFUSES)
+    watched = serve_elsewhere(stage, "failing", REFUSES)
     watched.on_change = on_change
     _play_taken_back(stage, watched, report, want_reason="RolloutFailed")
 
 
 def slower_choice(stage: Stage, report: Report, on_change: Hook) -> None:
     """A choice that measured well and serves slower under real load: it is taken back, and the Deployment is what it was, field by field."""
-    watched = _serve_elsewhere(stage, "slower", BURNS)
+    watched = serve_elsewhere(stage, "slower", BURNS)
     watched.on_change = on_change
     stage.send("slower-load", *SLOW_LOAD, to="slower", model=OTHER_MODEL)
     say("a minute of load, to compare with later")
     time.sleep(60)
     _play_taken_back(stage, watched, report, want_reason="LatencyWorse", drift=SLOW_DRIFT, rollout={"watch": "2m"})
-
-
-def _serve_elsewhere(stage: Stage, name: str, script: str) -> Watched:
-    """Not on the family on which the model is fastest, so that something is written."""
-    with stage.closed([*stage.family_nodes("openvino-cpu"), *stage.degraded_nodes()]):
-        return stage.serve(name, OTHER_MODEL, command=["/bin/sh", "-c", script])
 
 
 def _play_taken_back(stage: Stage, watched: Watched, report: Report, *, want_reason: str, **spec: Any) -> None:
@@ -214,41 +206,15 @@ def _play_taken_back(stage: Stage, watched: Watched, report: Report, *, want_rea
     stage.adapt(watched.name, OTHER_MODEL, **spec)
     watched.wait("something is written", lambda moment: moment.generation > before["metadata"]["generation"], 600)
     report.mark("written")
-    watched.wait("it is taken back", lambda moment: _newest(moment).get("outcome") == "RolledBack", 300)
+    watched.wait("it is taken back", lambda moment: newest(moment).get("outcome") == "RolledBack", 300)
     report.mark("taken back")
-    taken_back = watched.wait("the pods as before", lambda moment: bool(watched.nodes()) and _is_rolled_out(moment.deployment), 180)
+    taken_back = watched.wait("the pods as before", lambda moment: bool(watched.nodes()) and is_rolled_out(moment.deployment), 180)
     report.mark("serving as before")
-    report.expect(_newest(taken_back).get("reason") == want_reason, f"the reason is {_newest(taken_back).get('reason')}, not {want_reason}")
-    for line in _differences("", _own(before), _own(taken_back.deployment)):
+    report.expect(newest(taken_back).get("reason") == want_reason, f"the reason is {newest(taken_back).get('reason')}, not {want_reason}")
+    for line in differences("", own(before), own(taken_back.deployment)):
         report.expect(False, f"the Deployment is not what it was: {line}")
     after = watched.stand(30)
     report.expect(after.generation == taken_back.generation, "it was written again")
-
-
-def _newest(moment: Moment) -> dict[str, Any]:
-    found: dict[str, Any] = next(iter(moment.status.get("decisions", ())), {})
-    return found
-
-
-def _is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    status, generation = deployment.get("status", {}), deployment["metadata"]["generation"]
-    counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
-    return bool(status.get("observedGeneration") == generation and counts == {deployment["spec"]["replicas"]})
-
-
-def _own(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """All that somebody has written, without what the API server and the Deployment controller keep themselves."""
-    metadata = deployment["metadata"]
-    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key != "deployment.kubernetes.io/revision"}
-    return {"labels": metadata.get("labels", {}), "annotations": annotations, "spec": deployment["spec"]}
-
-
-def _differences(path: str, before: Any, after: Any) -> Iterator[str]:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in sorted({*before, *after}):
-            yield from _differences(f"{path}.{key}", before.get(key), after.get(key))
-    elif before != after:
-        yield f"{path} is {after!r}, was {before!r}"
 
 
 def _two_families(stage: Stage, on_change: Hook) -> tuple[Watched, Watched]:
@@ -289,4 +255,6 @@ PLAYS: Mapping[str, Play] = {
     "old-answer": old_answer,
     "failing-choice": failing_choice,
     "slower-choice": slower_choice,
+    "canary": canary,
+    "canary-slower": canary_slower,
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,15 @@ SPEC: Mapping[str, Any] = {
 """Fields of every adaptation here, unless a scenario says otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """To the requests of one load."""
+
+    requests: int
+    """Answered."""
+    failures: Sequence[str]
+
+
 @dataclass(slots=True)
 class Stage:
     """One namespace of the cluster, with everything in it."""
@@ -50,10 +60,11 @@ class Stage:
     prometheus: Prometheus
     namespace: str
 
-    def serve(self, name: str, model: str = MODEL, **patch: Any) -> Watched:
-        """A real server as its owner would start it; ``patch`` goes over its container."""
+    def serve(self, name: str, model: str = MODEL, *, prepare: Callable[[Object], None] = lambda _deployment: None, **patch: Any) -> Watched:
+        """A real server as its owner would start it; ``patch`` goes over its container, ``prepare`` changes what else it is to be."""
         service, deployment = yaml.safe_load_all(fill(MANIFESTS / "model.yaml", NAME=name, MODEL=model, IMAGE=IMAGES["demo-server"]))
         deployment["spec"]["template"]["spec"]["containers"][0] |= patch
+        prepare(deployment)
         self.lab.apply_objects(service, deployment, namespace=self.namespace)
         self.lab.kubectl("-n", self.namespace, "rollout", "status", f"deployment/{name}", "--timeout=240s", timeout_seconds=250)
         return Watched(self.lab, self.prometheus, self.namespace, name)
@@ -68,6 +79,14 @@ class Stage:
         """Requests to a server from a pod of its own until ``stop``: ``--rate 40`` or ``--clients 8``."""
         self.lab.apply_objects(make_load(name, self.namespace, to, ("--inputs", f"/models/{model}.npz", *how)), namespace=self.namespace)
         self.lab.kubectl("-n", self.namespace, "rollout", "status", f"deployment/{name}", "--timeout=120s", timeout_seconds=130)
+
+    def answers(self, name: str) -> Answers:
+        """What the requests from there have come to, up to its last report (every five seconds)."""
+        text = self.lab.kubectl("-n", self.namespace, "logs", f"deployment/{name}", "--tail=-1")
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        errors = [f"{line['errors']} before {line['at']:.0f}: {line['first_error']}" for line in lines if line["errors"]]
+        held_back = [f"{line['held_back']} before {line['at']:.0f} were not sent, as too many were unanswered" for line in lines if "held_back" in line]
+        return Answers(sum(line["requests"] for line in lines), (*errors, *held_back))
 
     def stop(self, name: str) -> None:
         """No more requests from there."""
@@ -175,8 +194,8 @@ def set_up() -> Iterator[Stage]:
 
 
 def install_operator(lab: Lab, prometheus: Prometheus) -> None:
-    """With short clocks, and the Prometheus of the scenarios as its own."""
-    install_chart(lab, say, SETTINGS, prometheus={"url": prometheus.url})
+    """With short clocks, the right to try a choice first, and the Prometheus of the scenarios as its own."""
+    install_chart(lab, say, SETTINGS, prometheus={"url": prometheus.url}, rbac={"canary": {"enabled": True}})
 
 
 def ensure_pool(lab: Lab) -> None:

@@ -54,6 +54,12 @@ class Moment:
         return found
 
     @property
+    def trial(self) -> Object:
+        """Of the newest decision, where one was asked for."""
+        found: Object = self.status.get("canary") or {}
+        return found
+
+    @property
     def run(self) -> Object:
         """The run under way, or the last one."""
         found: Object = self.status.get("run") or {}
@@ -80,6 +86,8 @@ class Moment:
         parts = [f"Ready {ready['status']} {ready['reason']}", f"AnswerTrue {answer['status']} {answer['reason']}"]
         parts += [f"run {self.run.get('id', '-')[-6:]} {self.run.get('step', '')}", f"suspicion {self.suspicion or '-'}"]
         parts += [f"check on {(self.check.get('claim') or {}).get('node', '-')}", f"verdict {self.verdict.get('verdict', '-')}"]
+        if self.trial:
+            parts.append(f"trial {self.trial.get('outcome', '')}{' and serving' if self.trial.get('readyAt') else ''}")
         return "; ".join(parts)
 
 
@@ -133,10 +141,10 @@ class Watched:
         pods = self.lab.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector=app%3D{self.name}")["items"]
         return {pod["spec"]["nodeName"] for pod in pods if "deletionTimestamp" not in pod["metadata"] and condition(pod, "Ready")["status"] == "True"}
 
-    def p99_seconds(self) -> float | None:
-        """What Prometheus says of the last windowful."""
-        series = f'metainfer_request_duration_seconds_bucket{{namespace="{self.namespace}",model="{self.name}"}}'
-        return self.prometheus.value(f"histogram_quantile(0.99, sum by (le) (rate({series}[{P99_RANGE}])))")
+    def p99_seconds(self, pods: str = ".*", over: str = P99_RANGE) -> float | None:
+        """What Prometheus says of the last windowful. ``pods``: a regular expression of their names."""
+        series = f'metainfer_request_duration_seconds_bucket{{namespace="{self.namespace}",model="{self.name}",pod=~"{pods}"}}'
+        return self.prometheus.value(f"histogram_quantile(0.99, sum by (le) (rate({series}[{over}])))")
 
     def requests_per_second(self) -> float:
         """The same."""
