@@ -18,6 +18,7 @@ from typing import Protocol
 
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.facts import AdaptationFacts, PodFacts
+from metainfer.decide.keeping.baselines import LONG_FACTOR
 from metainfer.decide.keeping.before import count_compared
 from metainfer.decide.latency.order import LatencyOrder, LatencyRules, choose_order
 from metainfer.decide.latency.series import Scrape, ServedSeries, join_scrapes
@@ -35,8 +36,6 @@ RETRY_SECONDS = 60.0
 """After a source that did not answer."""
 SCRAPES_PER_WINDOW = 4
 """Of the pods' pages: between two scrapes counters may go back unseen."""
-KEPT_WINDOWS = 4
-"""In memory, as a multiple of those that have to agree: a baseline need not be of neighbouring windows."""
 FORGOTTEN_SECONDS = 7200.0
 """Besides two windows: for how long nobody has looked at what is then dropped."""
 
@@ -87,7 +86,7 @@ class _Course:
 
     def keep(self, ends: float, window: ServedWindow) -> None:
         self.windows[ends] = window
-        for old in sorted(self.windows)[: -KEPT_WINDOWS * self.order.windows]:
+        for old in sorted(self.windows)[: -LONG_FACTOR * self.order.windows]:
             del self.windows[old]
 
 

@@ -83,9 +83,12 @@ class Drift(ApiModel):
     """When the target counts as slower than it was after the decision."""
 
     p99_increase_percent: int = Field(
-        default=20, ge=5, le=1000, description="p99IncreasePercent by which every one of the last windows has to be slower than the baseline."
+        default=20,
+        ge=5,
+        le=1000,
+        description="p99IncreasePercent by which each of the last windows has to be slower than the baseline; or by 3/4 of it four times as many on average.",
     )
-    windows: int = Field(default=3, ge=2, le=12, description="windows that have to agree; the baseline is taken over as many.")
+    windows: int = Field(default=3, ge=2, le=12, description="windows that have to agree; a baseline begins with as many and grows to four times as many.")
     window: Duration = Field(
         default="15m", json_schema_extra=duration_between("10s", "24h"), description="window over which latency is read, with at least minRequests."
     )
@@ -121,8 +124,8 @@ class ServedBaseline(ApiModel):
     metric: str = Field(max_length=256, description="metric that was read; another one is not compared with it.")
     at: Timestamp = Field(description="at is when its last window ended.")
     windows: int = Field(description="windows that it is made of.")
-    p99: str | None = Field(default=None, max_length=32, description="p99 latency, the median over the windows.")
-    mean: str | None = Field(default=None, max_length=32, description="mean latency, the median over the windows.")
+    p99: str | None = Field(default=None, max_length=32, description="p99 latency: the median over the first windows, moved by each later one by its share.")
+    mean: str | None = Field(default=None, max_length=32, description="mean latency, likewise.")
     per_replica: bool = Field(default=False, description="perReplica says whether the load is per replica.")
     requests_per_minute_low: int = Field(default=0, description="requestsPerMinuteLow is the lowest load that was served like this.")
     requests_per_minute_high: int = Field(default=0, description="requestsPerMinuteHigh is the highest load that was served like this.")

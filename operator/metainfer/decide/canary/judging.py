@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from metainfer.api.v1alpha1.served import Drift
-from metainfer.decide.keeping.served import Compared, build_baseline, compare_window
+from metainfer.decide.keeping.baselines import build_baseline
+from metainfer.decide.keeping.compared import Compared, compare_window
 from metainfer.decide.latency.served import ServedWindow
 
 SAME_WINDOW: Final = 0.1
@@ -30,7 +31,7 @@ def judge_trial(trial: Sequence[ServedWindow], beside: Sequence[ServedWindow], s
         return Trial("Open", f"{len(pairs)} of {drift.windows} windows can be compared")
     p99s = ", ".join(f"{100 * (pair.p99_ratio - 1):+.0f} %" for pair in pairs)
     words = f"the 99th percentile of the last {len(pairs)} windows is {p99s} against the pods beside it, the mean {100 * (pairs[-1].mean_ratio - 1):+.0f} %"
-    return Trial("Worse" if all(pair.is_slower(drift) for pair in pairs) else "Fine", words)
+    return Trial("Worse" if all(pair.is_slower(drift.p99_increase_percent / 100) for pair in pairs) else "Fine", words)
 
 
 def _pair(trial: Sequence[ServedWindow], beside: Sequence[ServedWindow], since: datetime) -> Iterator[Compared]:

@@ -13,7 +13,8 @@ from metainfer.api.v1alpha1.model_adaptation import ModelAdaptationSpec, Placeme
 from metainfer.api.v1alpha1.served import ServedBaseline, ServedStatus
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
-from metainfer.decide.keeping.served import build_baseline, find_drift, settled_windows
+from metainfer.decide.keeping.baselines import build_baseline
+from metainfer.decide.keeping.served import find_drift, settled_windows
 from metainfer.decide.wanted import find_wanted
 
 

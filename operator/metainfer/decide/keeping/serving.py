@@ -14,7 +14,8 @@ from metainfer.api.v1alpha1.served import Drift, ServedBaseline, ServedFigures, 
 from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.configs import candidate_of
 from metainfer.decide.draft import Draft
-from metainfer.decide.keeping.served import build_baseline, settled_windows, show_latency, widen_baseline
+from metainfer.decide.keeping.baselines import build_baseline, grow_baseline, show_latency, widen_baseline
+from metainfer.decide.keeping.served import settled_windows
 from metainfer.decide.latency.reading import LatencyReading
 from metainfer.decide.latency.served import LatencyProblem, ServedFacts, ServedWindow
 from metainfer.decide.plan import RecordServed
@@ -62,18 +63,22 @@ def _take_news(draft: Draft) -> None:
         return
     for window in news:
         _record(draft, window)
-    baseline, last = _carry_on(served.baseline, windows, news, drift), _figures(news[-1])
+    suspected = draft.status.check is not None and draft.status.check.suspicion is not None
+    baseline, last = _carry_on(served.baseline, windows, news, drift, suspected=suspected), _figures(news[-1])
     draft.put(served=served.model_copy(update={"last": last, "baseline": baseline, "p99_ratio_permille": _ratio(last, baseline)}))
 
 
-def _carry_on(baseline: ServedBaseline | None, windows: Sequence[ServedWindow], news: Sequence[ServedWindow], drift: Drift) -> ServedBaseline | None:
+def _carry_on(
+    baseline: ServedBaseline | None, windows: Sequence[ServedWindow], news: Sequence[ServedWindow], drift: Drift, *, suspected: bool
+) -> ServedBaseline | None:
     """A baseline stays until another metric is read; one without a percentile is only kept until there is one with."""
     newest = news[-1].reading
     other = baseline is not None and _tells(newest) and baseline.metric != newest.metric[:256]
     if baseline is None or baseline.p99 is None or other:
         return build_baseline(windows, drift.windows) or baseline
     for window in news:
-        baseline = widen_baseline(baseline, window, drift)
+        grown = grow_baseline(baseline, window, drift) if not suspected else baseline
+        baseline = widen_baseline(grown, window, drift)
     return baseline
 
 

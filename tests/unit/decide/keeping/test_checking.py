@@ -139,7 +139,7 @@ def test_a_service_that_recovers_between_two_checks_acquits_its_card() -> None:
     world.checked = slower_card(1.3)
     work_off(world)
     assert check_of(world).trial is not None
-    show_drift(world, 1, p99_ms=40.0, mean_ms=11.0)
+    show_drift(world, 1, p99_ms=30.0, mean_ms=8.0)
     work_off(world)
     assert (check_of(world).trial, check_of(world).in_vain, world.started("check")) == (None, 1, 2)
     show_drift(world, 3)

@@ -6,7 +6,8 @@ import pytest
 from tests.unit.decide.keeping.make_windows import make_window, make_windows, spoiled
 
 from metainfer.api.v1alpha1.served import Drift, ServedBaseline
-from metainfer.decide.keeping.served import build_baseline, find_drift, find_shift, find_slowest_node, show_latency, widen_baseline
+from metainfer.decide.keeping.baselines import build_baseline, grow_baseline, show_latency, widen_baseline
+from metainfer.decide.keeping.served import find_drift, find_long_drift, find_shift, find_slowest_node
 from metainfer.decide.latency.findings import LatencyFinding
 from metainfer.decide.latency.served import ServedWindow
 
@@ -55,6 +56,28 @@ def test_slower_in_every_window_at_the_same_load_is_a_drift() -> None:
 def test_less_than_every_window_above_the_threshold_is_none(windows: tuple[ServedWindow, ...]) -> None:
     """One slow window is a moment; three are a state."""
     assert judge(*windows) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("windows", "stands", "want"),
+    [
+        pytest.param(make_windows(12, first=3, p99_ms=46.5, mean_ms=12.5), False, True, id="a little, for hours"),
+        pytest.param(make_windows(11, first=3, p99_ms=46.5, mean_ms=12.5), False, False, id="not for long enough"),
+        pytest.param(make_windows(12, first=3, p99_ms=45.5, mean_ms=12.5), False, False, id="less than three quarters of the threshold"),
+        pytest.param(make_windows(12, first=3, p99_ms=46.5), False, False, id="but not the mean"),
+        pytest.param(make_windows(12, first=3, p99_ms=46.5, mean_ms=12.5, per_second=20.0), False, False, id="under more load"),
+        pytest.param((*make_windows(2, first=3, **SLOWER), make_window(5)), False, False, id="one good window among three"),
+        pytest.param((*make_windows(2, first=3, **SLOWER), make_window(5)), True, True, id="one good window among three, suspected already"),
+        pytest.param((*make_windows(1, first=3, **SLOWER), *make_windows(2, first=4)), True, False, id="two good windows end a suspicion"),
+    ],
+)
+def test_a_small_increase_shows_in_the_average_of_many_windows(windows: tuple[ServedWindow, ...], *, stands: bool, want: bool) -> None:
+    """At 15 % noise three windows in a row are seldom all above a threshold that the card has just reached."""
+    found = find_long_drift(windows, make_baseline(), DRIFT, stands=stands)
+    assert (found is not None) == want
+    if found is not None:
+        assert (found.reason, found.wants) == ("P99Drift", "Check")
+        assert f"on average over {12 if len(windows) == 12 else 3} windows" in found.message
 
 
 def test_a_mean_that_did_not_move_contradicts_the_percentile() -> None:
@@ -200,6 +223,25 @@ def test_a_fast_window_vouches_for_its_load() -> None:
     known = widen_baseline(night, make_window(3), DRIFT)
     assert (known.requests_per_minute_low, known.requests_per_minute_high, known.p99) == (60, 300, night.p99)
     assert judge(*make_windows(3, first=4, **SLOWER), baseline=known) == ("P99Drift", None)
+
+
+def test_a_baseline_grows_until_it_is_of_many_windows() -> None:
+    """Three slow ones at the beginning would hide a small increase for ever; each further one moves it by its share, on a logarithmic scale."""
+    grown = grow_baseline(make_baseline(), make_window(3, p99_ms=30.0, mean_ms=9.0), DRIFT)
+    assert (grown.p99, grown.mean, grown.windows, grown.at) == ("37ms200us", "10ms500us", 4, make_baseline().at)
+    for number in range(4, 40):
+        grown = grow_baseline(grown, make_window(number, p99_ms=30.0, mean_ms=9.0), DRIFT)
+    assert (grown.p99, grown.windows) == ("32ms200us", 12)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [make_window(3, **SLOWER), make_window(3, per_second=20.0), make_window(3, finding=spoiled("NoRequests"))],
+    ids=["slower by the increase", "busier", "says nothing"],
+)
+def test_a_window_that_may_be_another_state_has_no_part_in_the_baseline(window: ServedWindow) -> None:
+    """Else a card that becomes slower in the first hours would be the measure of itself."""
+    assert grow_baseline(make_baseline(), window, DRIFT) == make_baseline()
 
 
 def test_a_slow_window_vouches_for_nothing() -> None:

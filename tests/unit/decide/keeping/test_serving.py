@@ -75,6 +75,18 @@ def _ended(world: World, windows: int) -> str:
     return (settled_at(world) + windows * timedelta(minutes=15)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def test_a_baseline_does_not_grow_while_something_is_suspected() -> None:
+    """What was noticed may be true."""
+    world = settled()
+    serve(world, 3)
+    serve(world, 3, first=3, **SLOWER)
+    assert world.condition(ANSWER)[1] == "P99Drift"
+    serve(world, 1, first=6, p99_ms=44.0, mean_ms=12.0)
+    assert world.status.served is not None
+    assert world.status.served.baseline is not None
+    assert (world.status.served.baseline.p99, world.status.served.baseline.windows) == ("40ms", 3)
+
+
 def test_a_drift_is_suspected_and_nothing_is_written() -> None:
     """What follows from it is for the gates and the check."""
     world = settled()
