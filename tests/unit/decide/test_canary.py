@@ -140,6 +140,34 @@ def test_a_trial_that_serves_as_well_is_taken_away_and_written() -> None:
     assert len(kinds(trial.world.actions, CreateCanary)) == 1
 
 
+def test_a_trial_that_is_hardly_asked_is_not_promoted_for_being_fast() -> None:
+    """Clients that keep their connections leave it with next to nothing: windows with half the rate of each pod beside it, or more, have to agree."""
+    trial = make_trial()
+    for _ in range(3):
+        trial.serve(**SAME, per_second=2.0, replicas=1.0, beside={"per_second": 20.0})
+    assert (trial.status.outcome, trial.world.applies) == ("Running", 0)
+    assert "less than half of the requests" in trial.world.message("Applied")
+    for _ in range(3):
+        trial.serve(**SAME, per_second=6.0, replicas=1.0, beside={"per_second": 20.0})
+    assert (trial.status.outcome, trial.world.applies) == ("Promoted", 1)
+
+
+def test_a_trial_that_is_slow_though_hardly_asked_is_worse() -> None:
+    """Clients that wait for their answers ask a slow pod less: that is no excuse."""
+    trial = make_trial()
+    for _ in range(3):
+        trial.serve(**WORSE, per_second=2.0, replicas=1.0, beside={"per_second": 20.0})
+    assert outcome_of(trial) == ("Worse", "CanaryWorse")
+
+
+def test_where_nobody_counts_replicas_the_rates_of_few_and_many_pods_are_not_held_against_each_other() -> None:
+    """A fifth of the pods has a fifth of the requests."""
+    trial = make_trial()
+    for _ in range(3):
+        trial.serve(**SAME, per_second=2.0, replicas=None, beside={"per_second": 10.0, "replicas": None})
+    assert trial.status.outcome == "Promoted"
+
+
 def test_a_trial_that_serves_worse_is_taken_away_and_remembered() -> None:
     """The Deployment was never touched; the decision is not chosen again for the same inputs."""
     trial = make_trial()
