@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.apiserver.api_server import ROOT, find_binary
+from tests.apiserver.delete_all import delete_all
 from tests.apiserver.make_bad import make_good
 from tests.apiserver.make_cluster import connect_limited, ensure_kinds, ensure_priority_class, make, make_deployment, make_pool
 from tests.apiserver.merge_patch import patch_merge
@@ -131,11 +132,13 @@ async def play(kube: KubeClient, raw: Raw, namespace: str, turns: int = 10) -> W
 
 
 @pytest.fixture
-async def ready(kube: KubeClient, namespace: str) -> str:
-    """A namespace on a server that knows our kinds and the class of our Jobs."""
+async def ready(kube: KubeClient, namespace: str) -> AsyncIterator[str]:
+    """A namespace on a server that knows our kinds and the class of our Jobs; empty afterwards, as every other operator here would see thousands."""
     await ensure_kinds(kube)
     await ensure_priority_class(kube, LIMITS.priority_class)
-    return namespace
+    yield namespace
+    for kind in (ADAPTATION, JOB):
+        await delete_all(kube, kind, namespace)
 
 
 @pytest.mark.parametrize(("spec", "path"), FIELDS, ids=[f"{dotted(path)} {number}" for number, (_, path) in enumerate(FIELDS)])
