@@ -20,6 +20,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 from tests.apiserver.faults import NO_CONNECTION, Entry, Fault, build_status, read_entry
+from tests.apiserver.site import run_site
 
 from metainfer.kube.credentials import read_credentials
 
@@ -172,9 +173,6 @@ class FaultProxy:
         try:
             await asyncio.wait({cut, pump}, return_when=asyncio.FIRST_COMPLETED, timeout=patience)
         finally:
-            # A TLS connection that is still receiving would take half a minute to close, and outlive the test's event loop.
-            if answer.connection is not None and answer.connection.transport is not None:
-                answer.connection.transport.abort()
             await _end(cut, pump)
 
     @staticmethod
@@ -196,7 +194,8 @@ async def run_fault_proxy(admin: Path) -> AsyncIterator[FaultProxy]:
     proxy = FaultProxy()
     context = ssl.create_default_context(cafile=credentials.ca_path)
     context.load_cert_chain(credentials.certificate_path or "", credentials.key_path)
-    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    # A TLS connection that is given up while it is still receiving would take half a minute to close, and outlive the test's event loop.
+    connector = aiohttp.TCPConnector(ssl=context, limit=0, enable_cleanup_closed=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
         site = web.Application(client_max_size=64 << 20)
 
@@ -207,12 +206,8 @@ async def run_fault_proxy(admin: Path) -> AsyncIterator[FaultProxy]:
             return web.Response(status=499)
 
         site.router.add_route("*", "/{path:.*}", handle)
-        runner = web.AppRunner(site, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        proxy.port = runner.addresses[0][1]
-        try:
-            yield proxy
-        finally:
-            proxy.cut_watches()
-            await runner.cleanup()
+        async with run_site(site) as proxy.port:
+            try:
+                yield proxy
+            finally:
+                proxy.cut_watches()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
+from tests.apiserver.site import run_site
 
 
 @dataclass
@@ -46,11 +47,5 @@ async def run_kubelet_logs(pki: Path, directory: Path) -> AsyncIterator[KubeletL
     logs = KubeletLogs()
     site = web.Application()
     site.router.add_get("/containerLogs/{namespace}/{pod}/{container}", logs.answer)
-    runner = web.AppRunner(site, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=issue_certificate(pki, directory)).start()
-    logs.port = runner.addresses[0][1]
-    try:
+    async with run_site(site, issue_certificate(pki, directory)) as logs.port:
         yield logs
-    finally:
-        await runner.cleanup()

@@ -47,6 +47,7 @@ class NodeSide:
     logs: KubeletLogs
     chance: random.Random
     job_seconds: tuple[float, float] = JOB_SECONDS
+    ending: bool = False
     most_measuring: int = 0
     """Most measuring Jobs that were unfinished at one moment. Exact: only this side finishes them, and it counts before it does."""
     most_rolling: int = 0
@@ -58,8 +59,8 @@ class NodeSide:
     _labels: dict[str, Raw] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        while True:
+        """Until ``ending``: never cut off in the middle of a request, whose connection would then outlive the event loop."""
+        while not self.ending:
             await self.step()
             await asyncio.sleep(TICK_SECONDS)
 

@@ -7,7 +7,7 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,15 +120,14 @@ async def set_stage(kubeconfig: Path, directory: Path, seed: int, make_world: Ca
         stack.push_async_callback(_remove_world, kube, world)
         nodes = NodeSide(kube, world, logs, random.Random(f"nodes {seed}"))  # noqa: S311 - a simulation, nothing secret
         at_work = asyncio.create_task(nodes.run())
-        stack.push_async_callback(_end, at_work)
+        stack.push_async_callback(_end, nodes, at_work)
         yield Stage(world, kube, proxy, nodes, directory)
 
 
-async def _end(task: asyncio.Task[None]) -> None:
-    """Stop the node side; what ended it before is an error of the run."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+async def _end(nodes: NodeSide, at_work: asyncio.Task[None]) -> None:
+    """Let the node side finish its round; what ended it before is an error of the run."""
+    nodes.ending = True
+    await at_work
 
 
 async def _create_world(kube: KubeClient, world: World, logs: KubeletLogs) -> None:
