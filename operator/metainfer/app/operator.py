@@ -100,7 +100,7 @@ class Operator:
     served: ServedWatch
     lag: LagWatch = field(default_factory=LagWatch)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a part ended that must not: kopf is told to stop, and the process exits."""
+    """Set when a part ended that must not, and when all are stopped: kopf is told to stop, and the process exits."""
     failed: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     health: HealthServer | None = None
@@ -133,6 +133,7 @@ class Operator:
 
     async def stop(self) -> None:
         """Stop taking keys, let writes in flight finish, close. Safe to call twice."""
+        self.ended.set()  # kopf would wait 5 s for its own task that waits for this
         tasks, self.tasks = self.tasks, []
         if not tasks:
             return
