@@ -25,7 +25,10 @@ CHANGED_CARD = "ort"
 SLOWER = 2.0
 """Times, under the second driver: everything that ran there is better off elsewhere."""
 JOB_SECONDS = (0.1, 0.2)
-SETTINGS = {"DRIVER_SETTLE_SECONDS": "2", "REQUESTS_PER_SECOND": "2000", "REQUEST_BURST": "2000", "RESYNC_SECONDS": "30"}
+SETTINGS = {"DRIVER_SETTLE_SECONDS": "2", "REQUESTS_PER_SECOND": "2000", "REQUEST_BURST": "2000"}
+RESYNC_SECONDS = 3.0
+RESYNC_SECONDS_EACH = 0.15
+"""More for each adaptation: what is ready notices the change at a resync, each of which is a pass over all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, caps: Cap
     def make_world(seed: int, tag: str) -> World:
         return make_fleet(count, seed, tag, caps)
 
-    async with set_stage(kubeconfig, directory, 1, make_world) as stage, run_operator(stage.make_operator(**SETTINGS)):
+    settings = SETTINGS | {"RESYNC_SECONDS": f"{RESYNC_SECONDS + RESYNC_SECONDS_EACH * count}"}
+    async with set_stage(kubeconfig, directory, 1, make_world) as stage, run_operator(stage.make_operator(**settings)):
         stage.nodes.job_seconds = JOB_SECONDS
         stage.proxy.audits, stage.proxy.chunk = False, 0  # what misfortunes need, and time
         began = time.monotonic()
