@@ -46,4 +46,4 @@ class Report:
     def line(self) -> str:
         """One row of the table at the end."""
         times = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.times_seconds.items())
-        return f"{self.name:<12} {'FAILED' if self.problems else 'ok':<7} {times}"
+        return f"{self.name:<22} {'FAILED' if self.problems else 'ok':<7} {times}"
