@@ -30,7 +30,7 @@ demo: venv ## bring up a cluster on this machine, install the operator, adapt tw
 	$(PY) hack/demo/$(if $(SCENARIO),scenario $(SCENARIO),run) $(ARGS)
 
 .PHONY: scenarios
-scenarios: venv ## every scenario after the first placement, then again with the operator killed in each step (root; about an hour)
+scenarios: venv ## every scenario after the first placement, then again with the operator killed in each step (root; about an hour and a half)
 	$(PY) hack/demo/scenario --all $(ARGS)
 
 .PHONY: test
