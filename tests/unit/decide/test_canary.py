@@ -160,6 +160,16 @@ def test_a_trial_that_is_slow_though_hardly_asked_is_worse() -> None:
     assert outcome_of(trial) == ("Worse", "CanaryWorse")
 
 
+def test_an_idle_moment_among_slow_windows_acquits_nobody() -> None:
+    """Slow whenever it was asked is slow."""
+    trial = make_trial()
+    for _ in range(2):
+        trial.serve(**WORSE, per_second=10.0, replicas=1.0, beside={"per_second": 20.0})
+    trial.serve(**SAME, per_second=2.0, replicas=1.0, beside={"per_second": 20.0})
+    trial.serve(**WORSE, per_second=10.0, replicas=1.0, beside={"per_second": 20.0})
+    assert outcome_of(trial) == ("Worse", "CanaryWorse")
+
+
 def test_where_nobody_counts_replicas_the_rates_of_few_and_many_pods_are_not_held_against_each_other() -> None:
     """A fifth of the pods has a fifth of the requests."""
     trial = make_trial()

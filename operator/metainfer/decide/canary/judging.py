@@ -39,9 +39,10 @@ def judge_trial(trial: Sequence[ServedWindow], beside: Sequence[ServedWindow], s
     """The last ``drift.windows`` windows that began since then: all slower = worse; all comparable, under enough load, and not all slower = fine."""
     pairs = [pair for pair in _pair(trial, beside, since) if not pair.compared.is_busier]
     last = [pair.compared for pair in pairs][-drift.windows :]
-    if len(last) == drift.windows and all(pair.is_slower(drift.p99_increase_percent / 100) for pair in last):
-        return Trial("Worse", _describe(last))
     telling = [pair.compared for pair in pairs if not pair.is_idle][-drift.windows :]
+    for judged in (last, telling):
+        if len(judged) == drift.windows and all(pair.is_slower(drift.p99_increase_percent / 100) for pair in judged):
+            return Trial("Worse", _describe(judged))
     if len(telling) == drift.windows:
         return Trial("Fine", _describe(telling))
     idle = sum(pair.is_idle for pair in pairs)
