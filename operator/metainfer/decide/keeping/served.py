@@ -1,9 +1,9 @@
 """Is the target slower than it was when the decision settled, and is it the load? Pure: windows, baseline and spec in, suspicion out.
 
 A suspicion needs every one of the last windows, or most of the threshold on average over four times as many; a 99th percentile whose
-buckets could show it; and the mean, which has no error of buckets. A busier service is not a slower
-card: at a higher rate than any that was served well, slower is ``LoadShifted`` and not ``P99Drift``. At the same rate more requests in flight
-are no excuse, because a slower card makes them (Little's law). No data is not bad.
+buckets could show it; and the mean, which has no error of buckets. A busier service is not a slower card: at a higher rate than any that
+was served well, slower is ``LoadShifted`` and not ``P99Drift``. At the same rate more requests in flight are no excuse, because a slower
+card makes them (Little's law). No data is neither bad nor good.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from metainfer.api.durations import parse_duration_us
+from metainfer.api.v1alpha1.checks import SuspicionStatus
 from metainfer.api.v1alpha1.served import Drift, ServedBaseline
 from metainfer.decide.conditions import parse_time
 from metainfer.decide.draft import Draft
@@ -27,22 +28,39 @@ other time. At 15 % noise of each window both averages together are off by 6 % (
 LOAD_SETTLE_FACTOR: Final = 8
 """A load that left the validated range has to stay away for so many times the windows (six hours by default): rush hours pass."""
 P99_DRIFT: Final = "P99Drift"
+LOAD_SHIFTED: Final = "LoadShifted"
 
 
 def find_p99_drift(draft: Draft, _scene: Scene) -> Suspicion | None:
     """The last windows are slower than the baseline, at a comparable load."""
-    baseline, drift, check = _baseline(draft), draft.snapshot.adaptation.spec.drift, draft.status.check
+    windows, baseline, drift = settled_windows(draft), _baseline(draft), draft.snapshot.adaptation.spec.drift
     if baseline is None:
         return None
-    stands = check is not None and check.suspicion is not None and check.suspicion.reason == P99_DRIFT
-    windows = settled_windows(draft)
-    return find_drift(windows, baseline, drift) or find_long_drift(windows, baseline, drift, stands=stands)
+    stands = _find_standing(draft, P99_DRIFT) is not None
+    return find_drift(windows, baseline, drift) or find_long_drift(windows, baseline, drift, stands=stands) or _keep_standing(draft, P99_DRIFT)
 
 
 def find_load_shift(draft: Draft, _scene: Scene) -> Suspicion | None:
     """The load is another one than the decision was validated under, or explains why the service is slower."""
     spec, baseline = draft.snapshot.adaptation.spec, _baseline(draft)
-    return find_shift(settled_windows(draft), baseline, spec.drift, clients=spec.load.clients) if baseline is not None else None
+    if baseline is None:
+        return None
+    return find_shift(settled_windows(draft), baseline, spec.drift, clients=spec.load.clients) or _keep_standing(draft, LOAD_SHIFTED)
+
+
+def _find_standing(draft: Draft, reason: str) -> SuspicionStatus | None:
+    """What was suspected in the pass before, if it is this."""
+    standing = draft.status.check.suspicion if draft.status.check is not None else None
+    return standing if standing is not None and standing.reason == reason else None
+
+
+def _keep_standing(draft: Draft, reason: str) -> Suspicion | None:
+    """What was suspected before a restart stands, and nothing follows from it, until as many windows are known again."""
+    standing, facts, wanted = _find_standing(draft, reason), draft.snapshot.served, draft.snapshot.adaptation.spec.drift.windows
+    known = len(settled_windows(draft))
+    if standing is None or facts is None or facts.next_at is None or known >= wanted:
+        return None
+    return Suspicion(reason, standing.message, "Check", blocked=f"only {known} of {wanted} windows are known since the operator began to read")
 
 
 def settled_windows(draft: Draft) -> tuple[ServedWindow, ...]:
@@ -93,10 +111,10 @@ def find_shift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift:
     if all(item.is_busier and item.is_beyond(clients) for item in compared):
         settle = LOAD_SETTLE_FACTOR * drift.windows * parse_duration_us(drift.window) / 1e6
         words = f"{_describe_load(compared)}: more than was validated ({clients} requests in flight)"
-        return Suspicion("LoadShifted", words, "Run", settle_seconds=settle)
+        return Suspicion(LOAD_SHIFTED, words, "Run", settle_seconds=settle)
     if all(item.is_slower(drift.p99_increase_percent / 100) for item in compared) and any(item.is_busier for item in compared):
         words = f"{_describe(compared, baseline)}, and busier: {_describe_load(compared)}"
-        return Suspicion("LoadShifted", words, "Check", node=find_slowest_node(windows[-1]))
+        return Suspicion(LOAD_SHIFTED, words, "Check", node=find_slowest_node(windows[-1]))
     return None
 
 

@@ -9,12 +9,13 @@ from datetime import timedelta
 import pytest
 from tests.unit.decide.keeping.play_drift import SLOWER, add_cards, check_of, drifting, settled, show_drift, watched, work_off
 from tests.unit.decide.make_facts import make_pod
-from tests.unit.decide.make_world import OPENVINO, ORT, kinds
+from tests.unit.decide.make_world import OPENVINO, ORT, World, kinds
 
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
 from metainfer.decide.adaptation import decide_adaptation
 from metainfer.decide.conditions import find_condition
 from metainfer.decide.facts import JobFacts
+from metainfer.decide.latency.served import ServedFacts
 from metainfer.decide.plan import ApplyTarget, CreateJob, EmitEvent
 from metainfer.decide.refusal import record_refusal
 from metainfer.predict.physics import PhysicsPredictor
@@ -144,6 +145,41 @@ def test_a_service_that_recovers_between_two_checks_acquits_its_card() -> None:
     assert (check_of(world).trial, check_of(world).in_vain, world.started("check")) == (None, 1, 2)
     show_drift(world, 3)
     assert "Resting" in world.message(ANSWER)
+
+
+def test_a_restart_of_the_operator_acquits_nobody() -> None:
+    """Until as many windows are known again, what was suspected stands as it was, with what its checks said; from then on they decide."""
+    world = drifting()
+    world.checked = slower_card(1.3)
+    work_off(world)
+    known = check_of(world)
+    assert known.trial is not None
+    for count in range(3):
+        read_again(world, count)
+        assert (check_of(world).suspicion, check_of(world).trial, check_of(world).in_vain) == (known.suspicion, known.trial, 0)
+        assert f"only {count} of 3 windows are known" in world.message(ANSWER)
+    assert world.started("check") == 2
+    read_again(world, 3)
+    assert check_of(world).suspicion == known.suspicion
+    assert "the next one is at" in world.message(ANSWER)
+
+
+def test_where_latency_is_read_no_more_nothing_is_suspected() -> None:
+    """Nobody would ever know better."""
+    world = drifting()
+    work_off(world)
+    read_again(world, 0, watched=False)
+    assert check_of(world).suspicion is None
+
+
+def read_again(world: World, count: int, *, watched: bool = True) -> None:
+    """A pass to which so many windows are known."""
+    assert world.snapshot.served is not None
+    windows = world.snapshot.served.windows
+    next_at = world.now + timedelta(minutes=5) if watched else None
+    before, world.snapshot = world.snapshot, replace(world.snapshot, served=ServedFacts(windows[len(windows) - count :], None, next_at))
+    world.turn()
+    world.snapshot = replace(world.snapshot, served=before.served)
 
 
 def test_a_check_is_made_on_the_node_of_the_slowest_pod() -> None:
