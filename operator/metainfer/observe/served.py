@@ -84,9 +84,14 @@ class _Course:
         """The newest time at which something could be read."""
         return math.floor((now - self.lag_seconds - self.offset_seconds) / self.step_seconds) * self.step_seconds + self.offset_seconds
 
+    @property
+    def kept(self) -> int:
+        """Windows that are known at most."""
+        return LONG_FACTOR * self.order.windows
+
     def keep(self, ends: float, window: ServedWindow) -> None:
         self.windows[ends] = window
-        for old in sorted(self.windows)[: -LONG_FACTOR * self.order.windows]:
+        for old in sorted(self.windows)[: -self.kept]:
             del self.windows[old]
 
 
@@ -147,7 +152,7 @@ class ServedReader:
             if not course.scrapes or course.scrapes[-1].at_unix_seconds < newest:
                 yield newest
             return
-        for index in range(order.windows):
+        for index in range(course.kept):
             ends = newest - index * order.window_seconds
             if ends not in course.windows and ends - order.window_seconds >= began:
                 yield ends
