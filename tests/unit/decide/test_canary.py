@@ -152,6 +152,18 @@ def test_a_trial_that_is_hardly_asked_is_not_promoted_for_being_fast() -> None:
     assert (trial.status.outcome, trial.world.applies) == ("Promoted", 1)
 
 
+def test_hardly_asked_is_told_of_services_that_are_seldom_asked_too() -> None:
+    """Less than one request in two minutes for each pod beside it, in windows of a day."""
+    trial = make_trial()
+    for _ in range(3):
+        trial.serve(**SAME, per_second=0.002, replicas=1.0, beside={"per_second": 0.014})
+    assert (trial.status.outcome, trial.world.applies) == ("Running", 0)
+    assert "less than half of the requests" in trial.world.message("Applied")
+    for _ in range(3):
+        trial.serve(**SAME, per_second=0.007, replicas=1.0, beside={"per_second": 0.014})
+    assert (trial.status.outcome, trial.world.applies) == ("Promoted", 1)
+
+
 def test_a_trial_that_is_slow_though_hardly_asked_is_worse() -> None:
     """Clients that wait for their answers ask a slow pod less: that is no excuse."""
     trial = make_trial()

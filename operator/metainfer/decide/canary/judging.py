@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from metainfer.api.v1alpha1.served import Drift
 from metainfer.decide.keeping.baselines import build_baseline
-from metainfer.decide.keeping.compared import Compared, compare_window
+from metainfer.decide.keeping.compared import Compared, compare_window, rate_per_minute
 from metainfer.decide.latency.served import ServedWindow
 
 SAME_WINDOW: Final = 0.1
@@ -62,5 +62,5 @@ def _pair(trial: Sequence[ServedWindow], beside: Sequence[ServedWindow], since: 
         baseline = build_baseline(same[-1:], 1) if same and window.began_at >= since else None
         compared = compare_window(window, baseline) if baseline is not None else None
         if baseline is not None and compared is not None:
-            idle = baseline.per_replica and compared.rate < IDLE_SHARE * baseline.requests_per_minute_low
+            idle = baseline.per_replica and compared.rate < IDLE_SHARE * rate_per_minute(same[-1].reading.load, per_replica=True)
             yield _Pair(compared, idle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor
 from statistics import median
 from typing import Final
 
@@ -21,7 +22,10 @@ SHOWN_DIGITS: Final = 3
 
 
 def build_baseline(windows: Sequence[ServedWindow], count: int) -> ServedBaseline | None:
-    """From the first ``count`` good windows, of one metric; those with a percentile if there are enough, else those with a mean. None = too few."""
+    """From the first ``count`` good windows, of one metric; those with a percentile if there are enough, else those with a mean. None = too few.
+
+    Whole requests per minute, rounded outwards: one that is asked once in two minutes would be busier than nothing for ever.
+    """
     metric = windows[-1].reading.metric if windows else ""
     own = [window for window in windows if window.reading.metric == metric]
     telling = [window for window in own if window.reading.supports("p99")]
@@ -40,8 +44,8 @@ def build_baseline(windows: Sequence[ServedWindow], count: int) -> ServedBaselin
         p99=show_latency(median(p99s)) if len(p99s) == count else None,
         mean=show_latency(median(means)) if len(means) == count else None,
         per_replica=per_replica,
-        requests_per_minute_low=round(min(rates)),
-        requests_per_minute_high=round(max(rates)),
+        requests_per_minute_low=floor(min(rates)),
+        requests_per_minute_high=ceil(max(rates)),
         in_flight_permille_high=round(max(flights)) if flights else None,
     )
 
@@ -68,12 +72,12 @@ def widen_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift)
     compared = compare_window(window, baseline)
     if compared is None or compared.p99_ratio - 1 >= WIDENING_SHARE * drift.p99_increase_percent / 100:
         return baseline
-    rate, flight = round(compared.rate), compared.in_flight_permille
+    flight = compared.in_flight_permille
     known = baseline.in_flight_permille_high
     return baseline.model_copy(
         update={
-            "requests_per_minute_low": min(rate, baseline.requests_per_minute_low),
-            "requests_per_minute_high": max(rate, baseline.requests_per_minute_high),
+            "requests_per_minute_low": min(floor(compared.rate), baseline.requests_per_minute_low),
+            "requests_per_minute_high": max(ceil(compared.rate), baseline.requests_per_minute_high),
             "in_flight_permille_high": max(round(flight), known) if flight is not None and known is not None else known,
         }
     )

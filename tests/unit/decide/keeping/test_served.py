@@ -154,6 +154,13 @@ def test_callers_that_wait_for_a_slow_server_ask_less_and_it_is_still_a_drift() 
     assert judge(*make_windows(3, first=3, per_second=7.7, **SLOWER)) == ("P99Drift", None)
 
 
+def test_a_service_that_is_seldom_asked_is_not_busier_than_itself() -> None:
+    """Less than one request in two minutes for each replica, in windows of a day: whole numbers of requests per minute must not make it none."""
+    assert judge(*make_windows(3, first=3, per_second=0.015, **SLOWER), baseline=make_baseline(per_second=0.015)) == ("P99Drift", None)
+    known = widen_baseline(make_baseline(per_second=0.01), make_window(3, per_second=0.04), DRIFT)
+    assert (known.requests_per_minute_low, known.requests_per_minute_high) == (0, 2)
+
+
 def test_more_load_that_is_served_as_fast_is_nothing() -> None:
     """It was validated with four in flight; two are none of anybody's business."""
     assert judge(*make_windows(3, first=3, per_second=300.0)) == (None, None)
