@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Final
@@ -29,8 +29,8 @@ class Compared:
 
     p99_ratio: float
     mean_ratio: float
-    slowest_ratio: float
-    """The mean of the slowest node over the baseline's of all: one slow card among ten moves the mean of all by a tenth of it."""
+    node_ratios: Mapping[str, float]
+    """The mean of each node over the baseline's of all: one slow card among ten moves the mean of all by a tenth of it."""
     rate: float
     """Requests per minute, per replica where both sides know it."""
     highest_rate: float
@@ -39,8 +39,13 @@ class Compared:
 
     def is_slower(self, increase: float) -> bool:
         """Whether the percentile is higher by that share, and the mean confirms it."""
-        confirmed = self.mean_ratio >= 1 + MEAN_SHARE * increase or self.slowest_ratio >= 1 + increase
+        confirmed = self.mean_ratio >= 1 + MEAN_SHARE * increase or max(self.node_ratios.values(), default=self.mean_ratio) >= 1 + increase
         return self.p99_ratio >= 1 + increase and confirmed
+
+    @property
+    def slowest_node(self) -> str:
+        """The first by name of those alike; empty where nodes are not told apart."""
+        return max(sorted(self.node_ratios), key=lambda node: self.node_ratios[node], default="")
 
     @property
     def is_busier(self) -> bool:
@@ -62,13 +67,17 @@ def compare_last(windows: Sequence[ServedWindow], baseline: ServedBaseline, coun
 
 
 def average(compared: Sequence[Compared]) -> Compared:
-    """Geometric means of the ratios, as latencies vary by factors; the load of the last one."""
+    """Geometric means of the ratios, as latencies vary by factors; the load of the last one.
+
+    Of nodes that are in all of them, each for itself: which one is slowest in a window is chance, and always one is.
+    """
 
     def over(ratio: Callable[[Compared], float]) -> float:
         return geometric_mean([max(LEAST_RATIO, ratio(item)) for item in compared])
 
+    nodes = set.intersection(*(set(item.node_ratios) for item in compared))
     ratios = {"p99_ratio": over(lambda item: item.p99_ratio), "mean_ratio": over(lambda item: item.mean_ratio)}
-    return replace(compared[-1], slowest_ratio=over(lambda item: item.slowest_ratio), **ratios)
+    return replace(compared[-1], node_ratios={node: over(lambda item, node=node: item.node_ratios[node]) for node in nodes}, **ratios)
 
 
 def compare_window(window: ServedWindow, baseline: ServedBaseline) -> Compared | None:
@@ -78,11 +87,11 @@ def compare_window(window: ServedWindow, baseline: ServedBaseline) -> Compared |
         return None
     if not (reading.supports("p99") and reading.supports("mean")) or (baseline.per_replica and not reading.load.replicas):
         return None
-    slowest = max((latency.mean_us for latency in window.nodes.values() if latency.mean_us is not None), default=reading.mean_us)
+    mean_us = parse_duration_us(baseline.mean)
     return Compared(
         p99_ratio=reading.p99.value_us / parse_duration_us(baseline.p99),
-        mean_ratio=reading.mean_us / parse_duration_us(baseline.mean),
-        slowest_ratio=slowest / parse_duration_us(baseline.mean),
+        mean_ratio=reading.mean_us / mean_us,
+        node_ratios={node: latency.mean_us / mean_us for node, latency in window.nodes.items() if latency.mean_us is not None},
         rate=rate_per_minute(reading.load, per_replica=baseline.per_replica),
         highest_rate=baseline.requests_per_minute_high,
         in_flight_permille=in_flight_permille(reading.load, per_replica=baseline.per_replica),

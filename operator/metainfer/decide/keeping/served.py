@@ -77,7 +77,7 @@ def find_drift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift:
     compared = compare_last(windows, baseline, drift.windows)
     if not compared or not all(item.is_slower(drift.p99_increase_percent / 100) and not item.is_busier for item in compared):
         return None
-    return _suspect(_describe(compared, baseline), windows[-1], drift)
+    return _suspect(_describe(compared, baseline), drift.p99_increase_percent, find_slowest_node(windows[-1]))
 
 
 def find_long_drift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift: Drift, *, stands: bool) -> Suspicion | None:
@@ -85,19 +85,20 @@ def find_long_drift(windows: Sequence[ServedWindow], baseline: ServedBaseline, d
 
     What is suspected already stands as long as the last windows alone are that slow: one good window among them is noise, too.
     """
+    threshold_percent = LONG_SHARE * drift.p99_increase_percent
     counts = (LONG_FACTOR * drift.windows, drift.windows) if stands else (LONG_FACTOR * drift.windows,)
     for count in counts:
         compared = [item for item in compare_last(windows, baseline, count) if not item.is_busier]
-        if len(compared) == count and (mean := average(compared)).is_slower(LONG_SHARE * drift.p99_increase_percent / 100):
-            words = f"{_describe([mean], baseline)} on average over {count} windows"
-            return _suspect(words, windows[-1], drift)
+        if len(compared) == count and (mean := average(compared)).is_slower(threshold_percent / 100):
+            p99, total = (f"{100 * (ratio - 1):+.0f} %" for ratio in (mean.p99_ratio, mean.mean_ratio))
+            words = f"the 99th percentile is {p99} against {baseline.p99}, the mean {total} against {baseline.mean}, on average over {count} windows"
+            return _suspect(words, threshold_percent, mean.slowest_node or find_slowest_node(windows[-1]))
     return None
 
 
-def _suspect(words: str, window: ServedWindow, drift: Drift) -> Suspicion:
-    node = find_slowest_node(window)
+def _suspect(words: str, threshold_percent: float, node: str) -> Suspicion:
     where = f"; slowest on node {node}" if node else ""
-    return Suspicion(P99_DRIFT, f"{words} at a comparable load (threshold {drift.p99_increase_percent} %){where}", "Check", node=node)
+    return Suspicion(P99_DRIFT, f"{words} at a comparable load (threshold {threshold_percent:g} %){where}", "Check", node=node)
 
 
 def find_shift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift: Drift, *, clients: int) -> Suspicion | None:

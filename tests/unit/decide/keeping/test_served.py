@@ -80,6 +80,25 @@ def test_a_small_increase_shows_in_the_average_of_many_windows(windows: tuple[Se
         assert f"on average over {12 if len(windows) == 12 else 3} windows" in found.message
 
 
+def test_an_average_is_told_with_the_threshold_that_it_passed() -> None:
+    """Fifteen of the twenty percent that single windows need: "+16 % (threshold 20 %)" would look like a mistake."""
+    found = find_long_drift(make_windows(12, first=3, p99_ms=46.5, mean_ms=12.5), make_baseline(), DRIFT, stands=False)
+    assert found is not None
+    want = "the 99th percentile is +16 % against 40ms, the mean +14 % against 11ms, on average over 12 windows at a comparable load (threshold 15 %)"
+    assert found.message == want
+
+
+def test_another_node_in_each_window_confirms_no_small_increase() -> None:
+    """Of ten nodes always one is slowest; the one that is named is slow on average."""
+    nodes = [f"n{number}" for number in range(4)]
+    chance = [make_window(3 + at, p99_ms=46.5, nodes={node: 14.0 if node == nodes[at % 4] else 10.0 for node in nodes}) for at in range(12)]
+    assert find_long_drift(chance, make_baseline(), DRIFT, stands=False) is None
+    slow = [make_window(3 + at, p99_ms=46.5, nodes={node: 14.0 if node == "n1" or (node, at) == ("n3", 11) else 10.0 for node in nodes}) for at in range(12)]
+    found = find_long_drift(slow, make_baseline(), DRIFT, stands=False)
+    assert found is not None
+    assert found.node == "n1"
+
+
 def test_a_mean_that_did_not_move_contradicts_the_percentile() -> None:
     """Buckets can misread a percentile by their width; the mean has no such error."""
     assert judge(*make_windows(3, first=3, p99_ms=52.0)) == (None, None)
