@@ -122,8 +122,8 @@ class ServedBaseline(ApiModel):
     """What the first good windows after the placement settled told. Load is per replica where the source tells pods apart."""
 
     metric: str = Field(max_length=256, description="metric that was read; another one is not compared with it.")
-    at: Timestamp = Field(description="at is when its last window ended.")
-    windows: int = Field(description="windows that it is made of.")
+    at: Timestamp = Field(description="at is when the last of the windows that it began with ended; later ones are compared with it.")
+    windows: int = Field(description="windows that it is made of, with those that it grew by.")
     p99: str | None = Field(default=None, max_length=32, description="p99 latency: the median over the first windows, moved by each later one by its share.")
     mean: str | None = Field(default=None, max_length=32, description="mean latency, likewise.")
     per_replica: bool = Field(default=False, description="perReplica says whether the load is per replica.")
