@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Final
@@ -72,12 +72,17 @@ def average(compared: Sequence[Compared]) -> Compared:
     Of nodes that are in all of them, each for itself: which one is slowest in a window is chance, and always one is.
     """
 
-    def over(ratio: Callable[[Compared], float]) -> float:
-        return geometric_mean([max(LEAST_RATIO, ratio(item)) for item in compared])
-
     nodes = set.intersection(*(set(item.node_ratios) for item in compared))
-    ratios = {"p99_ratio": over(lambda item: item.p99_ratio), "mean_ratio": over(lambda item: item.mean_ratio)}
-    return replace(compared[-1], node_ratios={node: over(lambda item, node=node: item.node_ratios[node]) for node in nodes}, **ratios)
+    return replace(
+        compared[-1],
+        p99_ratio=_mean(item.p99_ratio for item in compared),
+        mean_ratio=_mean(item.mean_ratio for item in compared),
+        node_ratios={node: _mean(item.node_ratios[node] for item in compared) for node in nodes},
+    )
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    return geometric_mean([max(LEAST_RATIO, ratio) for ratio in ratios])
 
 
 def compare_window(window: ServedWindow, baseline: ServedBaseline) -> Compared | None:
