@@ -71,7 +71,6 @@ def average(compared: Sequence[Compared]) -> Compared:
 
     Of nodes that are in all of them, each for itself: which one is slowest in a window is chance, and always one is.
     """
-
     nodes = set.intersection(*(set(item.node_ratios) for item in compared))
     return replace(
         compared[-1],
