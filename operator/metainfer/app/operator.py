@@ -100,7 +100,7 @@ class Operator:
     served: ServedWatch
     lag: LagWatch = field(default_factory=LagWatch)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a part ended that must not, and when all are stopped: kopf is told to stop, and the process exits."""
+    """Set when a part ended that must not, and when all are to stop: kopf is told to stop, and the process exits."""
     failed: bool = False
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     health: HealthServer | None = None

@@ -122,9 +122,9 @@ def false_alarm_rate(threshold_percent: int, cards: int, sigma: float = SIGMA) -
 def calibrate(before: FamilyCalibration, portraits: Sequence[Portrait], spec: Calibration, now: Round, moment: datetime) -> FamilyCalibration:
     """The family's calibration after a look: judged once in each period, when enough cards were measured in it."""
     sound = find_sound(portraits)
-    done, wanted = compared_in(sound, now), min(CALIBRATED_CARDS, len(sound))
-    least = wanted // 2 + 1 if now.is_late(moment) else wanted
-    if before.round == now.number or not done or len(done) < least:
+    done, most = compared_in(sound, now), min(CALIBRATED_CARDS, len(portraits)) // 2 + 1
+    least = most if now.is_late(moment) else max(most, min(CALIBRATED_CARDS, len(sound)))
+    if before.round == now.number or len(done) < least:
         return before
     speed = median(item.status.speed_ppm for item in done) / before.level_ppm
     judged = before.model_copy(update={"round": now.number, "cards": len(done), "speed_permille": round(1000 * speed), "judged_at": format_time(moment)})

@@ -85,8 +85,10 @@ def test_a_degraded_card_says_nothing_of_its_family() -> None:
     """Neither is it measured for it."""
     period = replace(find_round(make_pool(), "ort-cpu", NOW), begins=NOW - DAY)
     sick = [replace(item, status=item.status.model_copy(update={"health": "Degraded"})) for item in (make_calibrated(0.5, 1), make_calibrated(0.5, 2))]
-    found = calibrate(FamilyCalibration(), [*sick, make_calibrated(1.0, 3)], Calibration(), period, NOW + 5 * DAY)
-    assert (found.epoch, found.cards) == (0, 1)
+    sound = [make_calibrated(1.0, number) for number in range(3, 6)]
+    found = calibrate(FamilyCalibration(), [*sick, *sound], Calibration(), period, NOW)
+    assert (found.epoch, found.cards) == (0, 3)
+    assert calibrate(FamilyCalibration(), [*sick, make_calibrated(0.5, 3)], Calibration(), period, NOW + 5 * DAY) == FamilyCalibration()
     assert pick_cards([replace(item, status=item.status.model_copy(update={"measured_at": None})) for item in sick], {"n1", "n2"}, period) == ()
 
 

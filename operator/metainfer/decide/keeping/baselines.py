@@ -7,14 +7,16 @@ from math import ceil, floor
 from statistics import median
 from typing import Final
 
-from metainfer.api.durations import parse_duration_us
+from metainfer.api.durations import parse_duration, parse_duration_us
 from metainfer.api.v1alpha1.served import Drift, ServedBaseline
-from metainfer.decide.conditions import format_time
+from metainfer.decide.conditions import format_time, parse_time
 from metainfer.decide.keeping.compared import LEAST_RATIO, compare_window, in_flight_permille, rate_per_minute
 from metainfer.decide.latency.served import ServedWindow
 
 LONG_FACTOR: Final = 4
 """Times the windows of the user: over so many a baseline grows, and a small increase is looked for. As many are remembered."""
+YOUNG_FACTOR: Final = 2
+"""Times these windows: for so long a baseline may grow, with gaps in it."""
 WIDENING_SHARE: Final = 0.5
 """Windows slower than the baseline by less than this share of the increase are fine, and so is the load that they were served under."""
 SHOWN_DIGITS: Final = 3
@@ -54,10 +56,12 @@ def grow_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift) 
     """One window more in a young baseline: three alone are off by as much as a window, which hides a small increase for ever.
 
     The running geometric mean, over ``LONG_FACTOR`` times the windows that it began with. A window that is slower by the increase, or busier,
-    has no part in it: the card may be getting slower right now.
+    has no part in it: the card may be getting slower right now. Nor has one from long after: that baseline is of another time.
     """
+    wanted = LONG_FACTOR * drift.windows
+    young_until = parse_time(baseline.at) + YOUNG_FACTOR * wanted * parse_duration(drift.window)
     compared = compare_window(window, baseline)
-    if compared is None or baseline.windows >= LONG_FACTOR * drift.windows or compared.is_busier:
+    if compared is None or compared.is_busier or baseline.windows >= wanted or window.ended_at > young_until:
         return baseline
     if compared.p99_ratio >= 1 + drift.p99_increase_percent / 100 or baseline.p99 is None or baseline.mean is None:
         return baseline
