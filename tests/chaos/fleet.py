@@ -132,7 +132,7 @@ async def play_fleet(kubeconfig: Path, directory: Path, count: int, *, caps: Cap
         return Outcome(
             affected=len(affected),
             answered=sum(more[name] == 1 and _is_answered(first[name], last[name]) for name in affected),
-            moved=sum(last[name]["status"]["recommendation"]["config"]["family"] == "vino-cpu" for name in affected),
+            moved=sum(_family(last[name]) == "vino-cpu" for name in affected),
             disturbed=sum(count for name, count in more.items() if name not in affected),
             repeated=sum(more[name] > 1 for name in affected),
             most_measuring=stage.nodes.most_measuring,
@@ -181,6 +181,11 @@ async def read_runs(stage: Stage) -> dict[str, set[str]]:
 def _is_answered(before: Raw, now: Raw) -> bool:
     run = now["status"].get("run") or {}
     return run.get("id") != before["status"]["run"]["id"] and run.get("step") == "Done"
+
+
+def _family(item: Raw) -> str:
+    """Of its decision; empty while there is none."""
+    return str(((item["status"].get("recommendation") or {}).get("config") or {}).get("family", ""))
 
 
 def _words(item: Raw) -> str:
