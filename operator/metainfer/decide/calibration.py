@@ -80,17 +80,14 @@ def find_sound(portraits: Sequence[Portrait]) -> tuple[Portrait, ...]:
 
 def measured_in(portraits: Sequence[Portrait], now: Round) -> tuple[Portrait, ...]:
     """Those that were measured since it began."""
-    return tuple(item for item in portraits if _is_since(now, item.status.measured_at))
+    begins = format_time(now.begins)  # sorts as the times do, and thousands need not be parsed
+    return tuple(item for item in portraits if item.status.measured_at is not None and item.status.measured_at >= begins)
 
 
 def compared_in(portraits: Sequence[Portrait], now: Round) -> tuple[Portrait, ...]:
     """Those of them that were compared with a measurement before."""
-    return tuple(item for item in measured_in(portraits, now) if _is_since(now, item.status.speed_compared_at))
-
-
-def _is_since(now: Round, moment: str | None) -> bool:
-    # Such texts sort as the times do, and thousands need not be parsed.
-    return moment is not None and moment >= format_time(now.begins)
+    begins = format_time(now.begins)
+    return tuple(item for item in portraits if item.status.speed_compared_at is not None and item.status.speed_compared_at >= begins)
 
 
 def pick_cards(portraits: Sequence[Portrait], idle: Collection[str], now: Round) -> tuple[str, ...]:
