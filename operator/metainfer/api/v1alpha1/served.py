@@ -102,6 +102,11 @@ class Drift(ApiModel):
         default=None, description="source of the latency; default: the operator's Prometheus, by settings.preset. Without either it is not watched."
     )
 
+    @property
+    def increase(self) -> float:
+        """p99IncreasePercent as a share."""
+        return self.p99_increase_percent / 100
+
 
 class ServedFigures(ApiModel):
     """What one window told."""

@@ -41,7 +41,7 @@ def judge_trial(trial: Sequence[ServedWindow], beside: Sequence[ServedWindow], s
     last = [pair.compared for pair in pairs][-drift.windows :]
     telling = [pair.compared for pair in pairs if not pair.is_idle][-drift.windows :]
     for judged in (last, telling):
-        if len(judged) == drift.windows and all(pair.is_slower(drift.p99_increase_percent / 100) for pair in judged):
+        if len(judged) == drift.windows and all(pair.is_slower(drift.increase) for pair in judged):
             return Trial("Worse", _describe(judged))
     if len(telling) == drift.windows:
         return Trial("Fine", _describe(telling))

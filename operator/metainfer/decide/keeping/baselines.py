@@ -63,7 +63,7 @@ def grow_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift) 
     compared = compare_window(window, baseline)
     if compared is None or compared.is_busier or baseline.windows >= wanted or window.ended_at > young_until:
         return baseline
-    if compared.p99_ratio >= 1 + drift.p99_increase_percent / 100 or baseline.p99 is None or baseline.mean is None:
+    if compared.p99_ratio >= 1 + drift.increase or baseline.p99 is None or baseline.mean is None:
         return baseline
     count = baseline.windows + 1
     p99, mean = (max(LEAST_RATIO, ratio) ** (1 / count) for ratio in (compared.p99_ratio, compared.mean_ratio))
@@ -74,7 +74,7 @@ def grow_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift) 
 def widen_baseline(baseline: ServedBaseline, window: ServedWindow, drift: Drift) -> ServedBaseline:
     """A window that is as fast as the baseline vouches for the load that it was served under."""
     compared = compare_window(window, baseline)
-    if compared is None or compared.p99_ratio - 1 >= WIDENING_SHARE * drift.p99_increase_percent / 100:
+    if compared is None or compared.p99_ratio - 1 >= WIDENING_SHARE * drift.increase:
         return baseline
     flight = compared.in_flight_permille
     known = baseline.in_flight_permille_high

@@ -75,7 +75,7 @@ def settled_windows(draft: Draft) -> tuple[ServedWindow, ...]:
 def find_drift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift: Drift) -> Suspicion | None:
     """``P99Drift``, wants a check."""
     compared = compare_last(windows, baseline, drift.windows)
-    if not compared or not all(item.is_slower(drift.p99_increase_percent / 100) and not item.is_busier for item in compared):
+    if not compared or not all(item.is_slower(drift.increase) and not item.is_busier for item in compared):
         return None
     return _suspect(_describe(compared, baseline), drift.p99_increase_percent, find_slowest_node(windows[-1]))
 
@@ -113,7 +113,7 @@ def find_shift(windows: Sequence[ServedWindow], baseline: ServedBaseline, drift:
         settle = LOAD_SETTLE_FACTOR * drift.windows * parse_duration_us(drift.window) / 1e6
         words = f"{_describe_load(compared)}: more than was validated ({clients} requests in flight)"
         return Suspicion(LOAD_SHIFTED, words, "Run", settle_seconds=settle)
-    if all(item.is_slower(drift.p99_increase_percent / 100) for item in compared) and any(item.is_busier for item in compared):
+    if all(item.is_slower(drift.increase) for item in compared) and any(item.is_busier for item in compared):
         words = f"{_describe(compared, baseline)}, and busier: {_describe_load(compared)}"
         return Suspicion(LOAD_SHIFTED, words, "Check", node=find_slowest_node(windows[-1]))
     return None
