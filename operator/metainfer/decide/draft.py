@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from metainfer.api.v1alpha1 import reasons
+from metainfer.api.v1alpha1.checks import SuspicionStatus
 from metainfer.api.v1alpha1.model_adaptation import ConfigStatus, ModelAdaptationStatus
 from metainfer.decide.conditions import Finding, find_condition, find_store_outage, merge_conditions
 from metainfer.decide.facts import AdaptationSnapshot, ProfileResult
@@ -50,6 +51,11 @@ class Draft:
     def recommended(self) -> ConfigStatus | None:
         """Configuration of the newest decision."""
         return self.status.recommendation.config if self.status.recommendation is not None else None
+
+    @property
+    def suspicion(self) -> SuspicionStatus | None:
+        """What is suspected of the decision, by this pass or the one before."""
+        return self.status.check.suspicion if self.status.check is not None else None
 
     def find(self, condition_type: str, status: Status, reason: str, message: str = "") -> None:
         """State one condition; the last word of a pass counts."""

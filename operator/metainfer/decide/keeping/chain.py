@@ -67,7 +67,7 @@ def _look_for_loss(draft: Draft, scene: Scene) -> None:
     found = find_lost(draft, scene)
     if found is not None or check_of(draft).due:
         follow(draft, scene, found)
-    elif check_of(draft).suspicion is not None:
+    elif draft.suspicion is not None:
         put_check(draft, suspicion=None)
 
 

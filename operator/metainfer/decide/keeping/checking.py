@@ -66,7 +66,7 @@ def follow(draft: Draft, scene: Scene, found: Suspicion | None) -> None:
 
 def _note(draft: Draft, found: Suspicion | None) -> None:
     """Since when it stands. A run that is due stays due, whatever is found meanwhile."""
-    standing = check_of(draft).suspicion
+    standing = draft.suspicion
     if found is None:
         put_check(draft, suspicion=None)
     elif standing is None or standing.reason != found.reason:
@@ -88,7 +88,7 @@ def _is_under_way(draft: Draft, scene: Scene) -> bool:
         put_check(draft, claim=None)
         return False
     draft.look_again(POLL_SECONDS)
-    standing = check_of(draft).suspicion
+    standing = draft.suspicion
     if standing is not None:
         draft.find(reasons.ANSWER_TRUE, "Unknown", standing.reason, f"{standing.message}; {words}")
     else:
@@ -220,8 +220,7 @@ def note_success(draft: Draft) -> None:
 
 
 def _noticed(draft: Draft) -> str:
-    standing = check_of(draft).suspicion
-    return standing.message if standing is not None else ""
+    return draft.suspicion.message if draft.suspicion is not None else ""
 
 
 def _be_at_peace(draft: Draft, scene: Scene) -> None:

@@ -64,8 +64,7 @@ def find_gate(draft: Draft, found: Suspicion) -> Gate | None:
 
 def _settles(draft: Draft, found: Suspicion) -> Gate | None:
     """Also the jitter: whatever a whole fleet notices at the same moment settles at different ones."""
-    standing = draft.status.check.suspicion if draft.status.check is not None else None
-    since = parse_time(standing.noticed_at) if standing is not None else draft.now
+    since = parse_time(draft.suspicion.noticed_at) if draft.suspicion is not None else draft.now
     until = since + timedelta(seconds=spread(draft, found.settle_seconds, SETTLE_SPREAD, found.reason))
     return Gate("Settling", f"it has to stand until {format_time(until)}", until) if draft.now < until else None
 

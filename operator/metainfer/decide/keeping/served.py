@@ -50,8 +50,7 @@ def find_load_shift(draft: Draft, _scene: Scene) -> Suspicion | None:
 
 def _find_standing(draft: Draft, reason: str) -> SuspicionStatus | None:
     """What was suspected in the pass before, if it is this."""
-    standing = draft.status.check.suspicion if draft.status.check is not None else None
-    return standing if standing is not None and standing.reason == reason else None
+    return draft.suspicion if draft.suspicion is not None and draft.suspicion.reason == reason else None
 
 
 def _keep_standing(draft: Draft, reason: str) -> Suspicion | None:

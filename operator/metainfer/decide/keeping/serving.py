@@ -63,8 +63,7 @@ def _take_news(draft: Draft) -> None:
         return
     for window in news:
         _record(draft, window)
-    suspected = draft.status.check is not None and draft.status.check.suspicion is not None
-    baseline, last = _carry_on(served.baseline, windows, news, drift, suspected=suspected), _figures(news[-1])
+    baseline, last = _carry_on(served.baseline, windows, news, drift, suspected=draft.suspicion is not None), _figures(news[-1])
     draft.put(served=served.model_copy(update={"last": last, "baseline": baseline, "p99_ratio_permille": _ratio(last, baseline)}))
 
 
