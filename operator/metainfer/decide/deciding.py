@@ -48,7 +48,7 @@ def _id(run: RunStatus, config: ConfigStatus) -> str:
 
 def record_choice(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
     """Judge the run and put the outcome into the status; a plan only when there is nothing to recommend."""
-    situation = build_situation(draft, ranking)
+    situation = build_situation(draft, scene, ranking)
     decision = judge(situation, minimum_gain_percent=draft.snapshot.adaptation.spec.update_policy.minimum_gain_percent)
     lines = _candidate_lines(situation, decision)
     draft.put(candidates=tuple(lines[:LISTED_CANDIDATES]), baseline=next((line for line in lines if line.current), present_line(scene)))

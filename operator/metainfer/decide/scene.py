@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metainfer.api.v1alpha1.common import CANARY_LABEL, HEALTH_LABEL
 from metainfer.api.v1alpha1.model_adaptation import ConfigStatus
@@ -106,9 +106,14 @@ def _option(snapshot: AdaptationSnapshot, target: TargetFacts, raw: FamilyOption
         excluded={node.name: raw.excluded[node.name] for node in raw.nodes if node.name in raw.excluded},
         portraits=_typical_first(nodes, snapshot),
         free_cards=free,
-        no_room=find_no_room(target, places, free, resource, closed=closed_now) if nodes else None,
+        no_room=_without_degraded(find_no_room(target, places, free, resource, closed=closed_now), len(nodes) - len(places)) if nodes else None,
         unmeasurable=find_unmeasurable(snapshot, nodes),
     )
+
+
+def _without_degraded(no_room: Exclusion | None, degraded: int) -> Exclusion | None:
+    """The same with the words that tell where the family's other nodes are."""
+    return replace(no_room, message=f"{no_room.message} (without {degraded} degraded)") if no_room is not None and degraded else no_room
 
 
 def _closed(target: TargetFacts, resource: str, providers: Sequence[str]) -> Exclusion | None:

@@ -35,7 +35,7 @@ TYPICAL_START_SECONDS = 15.0
 """Scheduling, start and imports of a Job whose image is on the node; only used to say how long the rest will take."""
 
 
-def build_situation(draft: Draft, ranking: Ranking) -> Situation:
+def build_situation(draft: Draft, scene: Scene, ranking: Ranking) -> Situation:
     """What ``next_step`` and ``judge`` look at."""
     snapshot = draft.snapshot
     return Situation(
@@ -50,7 +50,22 @@ def build_situation(draft: Draft, ranking: Ranking) -> Situation:
         seconds_left=seconds_left(draft),
         seconds_per_run=bench_seconds(snapshot) + TYPICAL_START_SECONDS,
         change_sigmas=UNASKED_SIGMAS if trigger_reason(draft.status.run) == "FreshnessExpired" else 1.0,
+        current_slowdown=find_slowdown(draft, scene),
     )
+
+
+def find_slowdown(draft: Draft, scene: Scene) -> float:
+    """How many times slower the target serves than on good cards of its family, while that has no room to move to; 1 = it can move.
+
+    The check found the card slower by so much; of several pods only those on it are.
+    """
+    run, check, option = draft.status.run, draft.status.check, scene.option(scene.current)
+    verdict = check.verdict if check is not None else None
+    if run is None or not run.avoid or option is None or option.no_room is None or verdict is None or (verdict.verdict, verdict.node) != ("Card", run.avoid):
+        return 1.0
+    homes = [pod.node for pod in draft.snapshot.target_pods if pod.node is not None and not pod.deleting]
+    share = homes.count(run.avoid) / len(homes) if homes else 0.0
+    return 1.0 + share * max(0.0, verdict.slowdown_permille / 1000 - 1.0)
 
 
 def settled_runs(runs: tuple[RunResult, ...]) -> tuple[RunResult, ...]:
@@ -75,7 +90,7 @@ def seconds_left(draft: Draft) -> float:
 
 def next_benchmark(draft: Draft, scene: Scene, ranking: Ranking) -> AdaptationPlan | None:
     """The plan that waits for (or starts) the next benchmark; None = enough is known."""
-    situation = build_situation(draft, ranking)
+    situation = build_situation(draft, scene, ranking)
     active = unreported_jobs(draft, "bench", {run.job_uid: run.finished_at for run in draft.snapshot.runs})
     if active:
         return wait_for_job(draft, active[0], "Validating", _progress(situation, running=True))

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from metainfer.api.v1alpha1.model_adaptation import Accuracy
 from metainfer.decide.accuracy_odds import read_odds
@@ -34,6 +35,7 @@ WORTHWHILE_LOG_GAIN = 0.01
 missed one time in five, and 5 % are the dead band."""
 NEW_FAMILY_FACTOR = 1.5
 """A first run on a family also tells of all its other candidates: of two that promise about the same it is the better run."""
+_Known = TypeVar("_Known", Estimate, Prediction)
 ALSO_FAILS = frozenset({"Failed", "AccuracyExceeded"})
 """Verdicts that the same variant with a larger batch or more parallel executions would share."""
 
@@ -58,11 +60,27 @@ class Situation:
     """What one more run takes, start of its Job included."""
     change_sigmas: float = 1.0
     """By how many standard deviations of their difference a candidate has to beat the current configuration."""
+    current_slowdown: float = 1.0
+    """How many times slower the current configuration serves than its benchmark says: its pods are on a slow card, and no other is free."""
 
     @property
     def measured(self) -> Mapping[Candidate, Estimate]:
         """Figures of everything that was measured."""
         return estimates(self.runs, self.portraits)
+
+    @property
+    def compared(self) -> Mapping[Candidate, Estimate]:
+        """The same, the current configuration as it serves where it has to stay."""
+        return {candidate: self._as_served(candidate, estimate) for candidate, estimate in self.measured.items()}
+
+    def _as_served(self, candidate: Candidate, known: _Known) -> _Known:
+        slowdown = self.current_slowdown if candidate == self.current else 1.0
+        return replace(
+            known,
+            p50_us=known.p50_us * slowdown,
+            p99_us=known.p99_us * slowdown,
+            throughput_per_second=known.throughput_per_second / slowdown,
+        )
 
     @property
     def faults(self) -> Mapping[Candidate, Fault]:
@@ -81,7 +99,7 @@ class Situation:
     @property
     def ranking(self) -> tuple[Ranked, ...]:
         """All feasible candidates by what is known now: estimates where there are any, corrected predictions elsewhere."""
-        known = correct(self.predictions, self.measured)
+        known = {candidate: self._as_served(candidate, item) for candidate, item in correct(self.predictions, self.measured).items()}
         order = [candidate for candidate in known if candidate in self.predictions or candidate in self.measured]
         return rank(order, [known[candidate] for candidate in order], self.objective, self.costs, current=self.current)
 

@@ -113,7 +113,7 @@ def is_tie(left: Estimate, right: Estimate, log_difference: float, sigmas: float
 
 
 def _read(situation: Situation) -> _Record:
-    measured, faults, found = situation.measured, situation.faults, []
+    measured, faults, found = situation.compared, situation.faults, []
     for candidate, estimate in measured.items():
         utility = log_utility(candidate, estimate, situation.objective.goal, situation.costs)
         if candidate not in faults and utility is not None:
@@ -124,7 +124,7 @@ def _read(situation: Situation) -> _Record:
 
 def _tail_excess(estimate: Estimate, situation: Situation) -> float:
     """Without an SLO nobody said how long the tail may be: under goal Latency, not longer than it is today."""
-    today = situation.measured.get(situation.current) if situation.current is not None else None
+    today = situation.compared.get(situation.current) if situation.current is not None else None
     if today is None or situation.objective.goal != "Latency" or situation.objective.p99_limit_us is not None:
         return -math.inf
     return math.log(estimate.p99_us / today.p99_us) - TAIL_ALLOWANCE

@@ -52,6 +52,29 @@ def test_a_clear_gain_is_selected() -> None:
     assert (decision.low_confidence, decision.infeasible) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "want", "want_gain"),
+    [
+        pytest.param(1.0, FP32, 0, id="it can move to a good card"),
+        pytest.param(1.25, FP32, 0, id="slower, and still as good"),
+        pytest.param(2.6, OPENVINO, 100, id="slower than the other family"),
+    ],
+)
+def test_a_current_configuration_that_has_to_stay_on_a_slow_card_counts_as_it_serves(slowdown: float, want: Candidate, want_gain: int) -> None:
+    """Its benchmark ran on a good card; the gain is against what is served."""
+    runs = (make_run(FP32, 10_000.0), make_run(OPENVINO, 13_000.0, node="node-2"))
+    decision = judge(make_situation(*runs, current_slowdown=slowdown))
+    assert (decision.selected, decision.gain_percent) == (want, want_gain)
+
+
+def test_a_slow_card_says_nothing_of_the_other_configurations_of_its_family() -> None:
+    """What is predicted for them is for a good card: only the current one's place in the order moves."""
+    at_home, away = (make_situation(make_run(FP32, 10_000.0), current_slowdown=value) for value in (1.0, 3.0))
+    scores = [{item.candidate: item.prediction.p50_us for item in situation.ranking} for situation in (at_home, away)]
+    assert scores[1] == scores[0] | {FP32: pytest.approx(3 * scores[0][FP32])}
+    assert away.measured == at_home.measured, "what is recorded is what was measured"
+
+
 def test_every_candidate_gets_a_verdict() -> None:
     """What was not measured says what was predicted."""
     decision = judge(make_situation(make_run(FP32, 10_000.0), make_run(INT8, 5_000.0)))

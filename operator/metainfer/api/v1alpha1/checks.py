@@ -48,6 +48,7 @@ class VerdictStatus(ApiModel):
     verdict: str = Field(max_length=64, description="verdict is Model, Driver, Card, Load, Nothing or CheckFailed.")
     node: str = Field(default="", max_length=253, description="node that was looked at.")
     message: str = Field(default="", max_length=512, description="message has the figures, and what follows.")
+    slowdown_permille: int = Field(default=0, ge=0, description="slowdownPermille is how many times slower its checks found it; 1000 = as before, 0 = unknown.")
     judged_at: Timestamp = Field(description="judgedAt is when.")
 
 

@@ -167,7 +167,8 @@ def _take_failure(draft: Draft, scene: Scene, claim: CheckClaim, why: str) -> No
 def _conclude(draft: Draft, reason: str, found: Verdict, *, node: str) -> None:
     """The verdict into status, condition and Event; a run where it says that the answer may be another one."""
     message = f"{reason}: {found.message}"[:512]
-    verdict = VerdictStatus(reason=reason, verdict=found.verdict, node=node, message=message, judged_at=format_time(draft.now))
+    judged_at = format_time(draft.now)
+    verdict = VerdictStatus(reason=reason, verdict=found.verdict, node=node, message=message, slowdown_permille=found.slowdown_permille, judged_at=judged_at)
     put_check(draft, verdict=verdict)
     acts = found.verdict in ACTED_ON
     draft.act(EmitEvent("Warning" if acts else "Normal", found.verdict, message))

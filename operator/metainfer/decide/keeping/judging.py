@@ -37,6 +37,8 @@ class Verdict:
 
     verdict: Finding
     message: str
+    slowdown_permille: int = 0
+    """How many times slower the card was found; 0 = nothing is said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _find_other_place(compared: Comparison) -> Verdict | None:
 
 def _find_slower_card(compared: Comparison) -> Verdict | None:
     found = compared.is_same_place and compared.is_slower
-    return Verdict("Card", f"the same work is slower than it was: {compared.figures()}") if found else None
+    return Verdict("Card", f"the same work is slower than it was: {compared.figures()}", round(1000 * compared.slowdown)) if found else None
 
 
 def _find_load(compared: Comparison) -> Verdict | None:

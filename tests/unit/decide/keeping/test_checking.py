@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from tests.unit.decide.keeping.play_drift import SLOWER, add_cards, check_of, drifting, settled, show_drift, watched, work_off
-from tests.unit.decide.make_facts import make_pod
+from tests.unit.decide.make_facts import CARD, make_pod
 from tests.unit.decide.make_world import OPENVINO, ORT, World, kinds
 
 from metainfer.api.v1alpha1.common import HEALTH_LABEL
@@ -262,6 +262,32 @@ def test_pods_leave_a_card_that_was_found_slow() -> None:
     assert (run.avoid, run.trigger.partition(":")[0]) == (slow, "P99Drift")
     assert len(kinds(world.actions, ApplyTarget)) == 2
     assert check_of(world).in_vain == 0
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "want_family", "want_ready"),
+    [
+        pytest.param(3.0, ORT, ("True", "Applied"), id="the other family is better than the slow card"),
+        pytest.param(1.5, OPENVINO, ("False", "TooFewFreeCards"), id="the slow card is still better than the other family"),
+    ],
+)
+def test_where_the_family_has_no_other_card_the_slow_one_is_compared_with_what_there_is(slowdown: float, want_family: str, want_ready: tuple[str, str]) -> None:
+    """A good card of the family would be twice as fast as the other family; none is free, so what counts is the slow one."""
+    world = drifting()
+    world.checked = slower_card(slowdown)
+    slow = world.snapshot.target_pods[0].node
+    other = next(node.name for node in world.snapshot.nodes if node.name.startswith(OPENVINO) and node.name != slow)
+    holder = make_pod("holder", node=other, uid="uid-holder", requests={CARD: 1})
+    world.snapshot = replace(world.snapshot, card_pods=(*world.snapshot.card_pods, holder))
+    while not check_of(world).due:
+        world.turn()
+    nodes = tuple(replace(node, labels={**node.labels, HEALTH_LABEL: "degraded"}) if node.name == slow else node for node in world.snapshot.nodes)
+    world.snapshot = replace(world.snapshot, nodes=nodes)
+    work_off(world, 20)
+    assert world.status.recommendation is not None
+    assert world.status.recommendation.config.family == want_family
+    assert world.condition("Ready") == want_ready
+    assert ("without 1 degraded" in world.message("Ready")) is (want_family == OPENVINO)
 
 
 def test_on_a_card_that_is_not_shareable_and_not_free_another_one_is_looked_at() -> None:
