@@ -38,6 +38,9 @@ class Deaf:
     def add(self, key: Request) -> None:
         """Nothing."""
 
+    def add_behind(self, key: Request) -> None:
+        """Nothing."""
+
     def add_after(self, key: Request, delay_seconds: float) -> None:
         """Nothing."""
 

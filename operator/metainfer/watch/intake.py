@@ -44,6 +44,10 @@ class Wakeable(Protocol):
         """Serve it as soon as possible."""
         ...
 
+    def add_behind(self, key: Request) -> None:
+        """The same, after those that have news of their own."""
+        ...
+
     def add_after(self, key: Request, delay_seconds: float) -> None:
         """Serve it in a while."""
         ...
@@ -118,7 +122,7 @@ class Intake:
     def _wake_audience(self, audience: Audience) -> None:
         self._collecting.discard(audience)
         for request in find_members(audience, self.cluster):
-            self.queue.add(request)
+            self.queue.add_behind(request)
 
     def _count(self, kind: Kind) -> None:
         CACHED_OBJECTS.labels(kind=kind.kind).set(self.cluster.count(kind))

@@ -2,7 +2,9 @@
 
 ``Schedule`` is the rules alone, without clock or tasks, so that properties can be tested in virtual time; ``WorkQueue`` runs
 it on the event loop. Rules: a waiting key is there once; a key is never in two workers' hands; one that is added
-meanwhile runs once more afterwards; nothing sleeps inside a worker; failures come back later and later.
+meanwhile runs once more afterwards; nothing sleeps inside a worker; failures come back later and later; a key with news of its own
+goes before those that are woken with everybody else, or by a timer: with 200 adaptations that wait for a card, the one whose Job has just
+ended would otherwise wait behind all of them, its card idle.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Generic, TypeVar
 from metainfer.metrics import QUEUE_AGE_SECONDS, QUEUE_DELAYED, QUEUE_DEPTH, QUEUE_RUNNING
 
 K = TypeVar("K", bound=Hashable)
+FAIR_TURN = 4
+"""Every so many-th key is one of those behind, however much news there is."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,28 +50,38 @@ class Schedule(Generic[K]):
     def __init__(self, backoff: Backoff = Backoff()) -> None:
         self._backoff = backoff
         self._waiting: dict[K, float] = {}  # key -> when it became due; in the order of arrival
+        self._behind: dict[K, float] = {}  # the same for keys without news of their own
+        self._taken = 0
         self._due: dict[K, float] = {}  # delayed keys
         self._heap: list[tuple[float, int, K]] = []  # entries that no longer agree with _due are skipped
         self._order = itertools.count()
         self._running: set[K] = set()
-        self._again: set[K] = set()  # added while running
+        self._again: dict[K, bool] = {}  # added while running; whether with news of its own
         self._failures: dict[K, int] = {}
 
     def add(self, key: K, now: float) -> None:
         """Look at the key as soon as a worker is free; a delay it was waiting for is forgotten."""
         self._due.pop(key, None)
         if key in self._running:
-            self._again.add(key)
+            self._again[key] = True
         else:
-            self._waiting.setdefault(key, now)
+            self._waiting.setdefault(key, self._behind.pop(key, now))
+
+    def add_behind(self, key: K, now: float) -> None:
+        """The same, after the keys that have news of their own."""
+        self._due.pop(key, None)
+        if key in self._running:
+            self._again.setdefault(key, False)
+        elif key not in self._waiting:
+            self._behind.setdefault(key, now)
 
     def add_after(self, key: K, delay_seconds: float, now: float) -> None:
         """Look at the key in a while, unless it is to be looked at earlier anyway."""
         if delay_seconds <= 0:
-            self.add(key, now)
+            self.add_behind(key, now)
             return
         due = now + delay_seconds
-        if key in self._waiting or key in self._again or self._due.get(key, due + 1) <= due:
+        if key in self._waiting or key in self._behind or key in self._again or self._due.get(key, due + 1) <= due:
             return
         self._due[key] = due
         heapq.heappush(self._heap, (due, next(self._order), key))
@@ -77,19 +91,26 @@ class Schedule(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
-                self.add(key, due)
-        for key, since in self._waiting.items():
-            del self._waiting[key]
-            self._running.add(key)
-            return key, now - since
-        return None
+                self.add_behind(key, due)
+        line = self._next_line()
+        if not line:
+            return None
+        key = next(iter(line))
+        self._taken += 1
+        self._running.add(key)
+        return key, now - line.pop(key)
+
+    def _next_line(self) -> dict[K, float]:
+        """Where the next key stands."""
+        fair = self._behind and self._taken % FAIR_TURN == FAIR_TURN - 1
+        return self._behind if fair or not self._waiting else self._waiting
 
     def finish(self, key: K, now: float) -> None:
         """The worker is done with the key; if it was added meanwhile, it waits again."""
         self._running.remove(key)
-        if key in self._again:
-            self._again.remove(key)
-            self.add(key, now)
+        has_news = self._again.pop(key, None)
+        if has_news is not None:
+            (self.add if has_news else self.add_behind)(key, now)
 
     def succeed(self, key: K) -> None:
         """Forget earlier failures of the key."""
@@ -111,7 +132,7 @@ class Schedule(Generic[K]):
     @property
     def counts(self) -> tuple[int, int, int]:
         """Keys that wait, are delayed, run."""
-        return len(self._waiting), len(self._due), len(self._running)
+        return len(self._waiting) + len(self._behind), len(self._due), len(self._running)
 
 
 class Retry(Exception):
@@ -148,6 +169,11 @@ class WorkQueue(Generic[K]):
     def add(self, key: K) -> None:
         """See ``Schedule.add``."""
         self._schedule.add(key, self._clock())
+        self._wake.set()
+
+    def add_behind(self, key: K) -> None:
+        """See ``Schedule.add_behind``."""
+        self._schedule.add_behind(key, self._clock())
         self._wake.set()
 
     def add_after(self, key: K, delay_seconds: float) -> None:

@@ -23,6 +23,9 @@ class NotedQueue:
     def add(self, key: Request) -> None:
         self.now.append(key)
 
+    def add_behind(self, key: Request) -> None:
+        self.now.append(key)
+
     def add_after(self, key: Request, delay_seconds: float) -> None:
         (self.soon if delay_seconds > 0 else self.now).append(key)
 

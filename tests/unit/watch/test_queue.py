@@ -39,6 +39,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.schedule.add(key, self.now)
         self._owe(key, self.now)
 
+    @rule(key=KEYS)
+    def add_behind(self, key: str) -> None:
+        self.schedule.add_behind(key, self.now)
+        self._owe(key, self.now)
+
     @rule(key=KEYS, delay=SECONDS)
     def add_after(self, key: str, delay: float) -> None:
         self.schedule.add_after(key, delay, self.now)
@@ -133,6 +138,30 @@ def test_keys_are_served_in_the_order_in_which_they_became_due() -> None:
     schedule.add("second", 2.0)
     schedule.add("first", 3.0)
     assert [schedule.take(10.0) for _ in range(4)] == [("first", 9.0), ("second", 8.0), ("later", 5.0), None]
+
+
+def test_news_of_its_own_goes_before_everybody_and_one_in_four_is_of_the_others() -> None:
+    """A key whose Job has ended does not wait behind all that wait for a card; neither line can hold up the other."""
+    schedule: Schedule[str] = Schedule()
+    for number in range(3):
+        schedule.add_behind(f"crowd-{number}", 0.0)
+    for number in range(5):
+        schedule.add(f"news-{number}", 1.0)
+    schedule.add("crowd-1", 2.0)
+    order = ["news-0", "news-1", "news-2", "crowd-0", "news-3", "news-4", "crowd-1", "crowd-2"]
+    assert [schedule.take(2.0) for _ in order] == [(name, 2.0 if name.startswith("crowd") else 1.0) for name in order]
+
+
+def test_what_was_added_while_it_ran_keeps_the_better_place() -> None:
+    """News of its own, then everybody's: it is still the first afterwards."""
+    schedule: Schedule[str] = Schedule()
+    schedule.add("a", 0.0)
+    assert schedule.take(0.0) == ("a", 0.0)
+    schedule.add("a", 1.0)
+    schedule.add_behind("a", 1.0)
+    schedule.add_behind("b", 1.0)
+    schedule.finish("a", 2.0)
+    assert [schedule.take(2.0) for _ in range(2)] == [("a", 0.0), ("b", 1.0)]
 
 
 def test_an_earlier_time_wins_over_a_later_one() -> None:
