@@ -37,7 +37,7 @@ class Killer:
     def __call__(self, moment: Moment) -> None:
         """SIGKILL in each step once. The pod goes with it: a kubelet would wait ever longer before it starts the container again."""
         step = _step(moment)
-        if not self.armed or step in self.kills or not step:
+        if not self.armed or step in self.kills:
             return
         found = find_operator()
         if found is None:
@@ -57,4 +57,4 @@ def _step(moment: Moment) -> str:
         return str(moment.run["step"])
     if moment.suspicion:
         return "suspecting"
-    return "judged" if moment.verdict or moment.trial else ""
+    return "judged" if moment.verdict or moment.trial else "disturbed"

@@ -150,6 +150,7 @@ def lost_labels(stage: Stage, report: Report, on_change: Hook) -> None:
     report.disturb(f"all labels of {', '.join(nodes)} vanish for 60 s")
     try:
         stage.label(nodes, *(f"{key}-" for key in ours))
+        on_change(affected.look())  # nothing is to change that would call it
         affected.stand(60)
     finally:
         stage.label(nodes, *(f"{key}={value}" for key, value in ours.items()))
