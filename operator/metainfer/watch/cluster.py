@@ -57,6 +57,7 @@ class ClusterCache:
         }  # fmt: skip
         self._job_pods: dict[Name, set[Name]] = {}  # Job -> its pods
         self._job_of: dict[Name, Name] = {}  # pod -> its Job
+        self._jobs_with_pods: dict[Name, JobFacts] = {}  # every pass reads them all: joined again only where something changed
         self._card_pods: dict[Name, PodFacts] = {}
         self.interest = Interest()
         self._problems: dict[tuple[Kind, Name], tuple[int, ProjectionError]] = {}
@@ -140,6 +141,8 @@ class ClusterCache:
     def _index(self, kind: Kind, key: Name, facts: Any) -> None:
         if kind == POD:
             self._index_pod(key, facts)
+        elif kind == JOB:
+            self._jobs_with_pods.pop(key, None)
         elif kind == ADAPTATION:
             self.interest.aim(key, None if facts is None else (key[0], facts.spec.target_ref.name))
         elif kind == DEPLOYMENT:
@@ -150,14 +153,16 @@ class ClusterCache:
         if pod is None:
             job = self._job_of.pop(key, None)
             if job is not None:
+                self._jobs_with_pods.pop(job, None)
                 self._job_pods[job].discard(key)
                 if not self._job_pods[job]:
                     del self._job_pods[job]
             return
         kind, _, owner = pod.owner.partition("/")
         if kind == JOB.kind:
-            self._job_of[key] = pod.namespace, owner
-            self._job_pods.setdefault((pod.namespace, owner), set()).add(key)
+            job = self._job_of[key] = pod.namespace, owner
+            self._jobs_with_pods.pop(job, None)
+            self._job_pods.setdefault(job, set()).add(key)
         if pod.phase not in ("Succeeded", "Failed") and any(map(is_extended_resource, pod.requests)):
             self._card_pods[key] = pod
 
@@ -201,7 +206,14 @@ class ClusterCache:
 
     def jobs(self) -> tuple[JobFacts, ...]:
         """Every measuring Job, ``pods`` filled in."""
-        return tuple(replace(job, pods=self.pods_of_job(job.namespace, job.name)) for job in self._jobs)
+        return tuple(self._with_pods(job) for job in self._jobs)
+
+    def _with_pods(self, job: JobFacts) -> JobFacts:
+        key = job.namespace, job.name
+        found = self._jobs_with_pods.get(key)
+        if found is None:
+            found = self._jobs_with_pods[key] = replace(job, pods=self.pods_of_job(*key))
+        return found
 
     def job(self, namespace: str, name: str) -> JobFacts | None:
         """One measuring Job, without its pods."""

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.watch.make_raw import make_adaptation, make_container, make_deployment, make_job, make_pod
 from tests.unit.watch.make_watch import Watch, make_watch
 
-from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, POD
+from metainfer.kube.kinds import ADAPTATION, DEPLOYMENT, JOB, POD
 
 Raw = dict[str, Any]
 CARD = {"limits": {"metainfer.dev/card": "1"}}
@@ -143,6 +143,33 @@ def test_pods_of_a_job_come_oldest_first_and_leave_no_trace() -> None:
         watch.intake.watch(POD, "DELETED", _later(pod))
     assert watch.cluster.pods_of_job("apps", "j1") == ()
     assert (watch.cluster._job_pods, watch.cluster._job_of) == ({}, {})
+
+
+def test_jobs_are_as_last_seen_after_every_event() -> None:
+    """They are kept with their pods, because every pass reads all of them: a pod that comes, changes or goes, and the Job itself, are seen at once."""
+    job, labels = make_job(), {"metainfer.dev/purpose": "bench"}
+    pod = make_pod("p1", owner="Job/j1", labels=labels)
+    watch = make_watch(jobs=(job,))
+
+    def seen() -> tuple[bool, list[tuple[str, str]]]:
+        (found,) = watch.cluster.jobs()
+        return found.finished, [(item.name, item.phase) for item in found.pods]
+
+    assert seen() == (False, [])
+    watch.show(POD, pod)
+    assert seen() == (False, [("p1", "Running")])
+    ended = _later(pod)
+    ended["status"]["phase"] = "Succeeded"
+    watch.show(POD, ended)
+    assert seen() == (False, [("p1", "Succeeded")])
+    done = _later(job)
+    done["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    watch.show(JOB, done)
+    assert seen() == (True, [("p1", "Succeeded")])
+    watch.intake.watch(POD, "DELETED", _later(ended))
+    assert seen() == (True, [])
+    watch.intake.watch(JOB, "DELETED", _later(done))
+    assert (watch.cluster.jobs(), watch.cluster._jobs_with_pods) == ((), {})
 
 
 def test_our_own_writes_are_remembered_by_what_they_say_they_are() -> None:
