@@ -98,7 +98,7 @@ def judge(situation: Situation, *, minimum_gain_percent: int = 0) -> Decision:
     """The decision on what is measured so far; every feasible candidate gets a verdict."""
     record = _read(situation)
     choice = _choose(record, minimum_gain_percent)
-    verdicts = {item.candidate: _judge_one(item, record, choice) for item in record.ranking}
+    verdicts = {item.candidate: _tell_slow_card(_judge_one(item, record, choice), item.candidate, situation) for item in record.ranking}
     return Decision(choice.selected, choice.gain_percent, verdicts, _find_doubt(record, choice.selected), choice.infeasible)
 
 
@@ -200,6 +200,14 @@ def _judge_one(item: Ranked, record: _Record, choice: _Choice) -> Judgement:
     if contender.tail_excess > 0:
         return Judgement("Slower", _describe_tail(contender.estimate, record), measured)
     return _compare(contender, record.contender(choice.selected), choice)
+
+
+def _tell_slow_card(judgement: Judgement, candidate: Candidate, situation: Situation) -> Judgement:
+    """What is shown is what was measured, with the words that tell why it was compared as slower."""
+    if candidate != situation.current or situation.current_slowdown <= 1:
+        return judgement
+    words = f"compared as it serves, {situation.current_slowdown:.1f} times slower than measured: on a slow card, and no other of its family is free"
+    return Judgement(judgement.verdict, f"{judgement.message}; {words}", situation.measured.get(candidate))
 
 
 def _compare(contender: _Contender, selected: _Contender | None, choice: _Choice) -> Judgement:

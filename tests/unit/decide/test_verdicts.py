@@ -65,6 +65,10 @@ def test_a_current_configuration_that_has_to_stay_on_a_slow_card_counts_as_it_se
     runs = (make_run(FP32, 10_000.0), make_run(OPENVINO, 13_000.0, node="node-2"))
     decision = judge(make_situation(*runs, current_slowdown=slowdown))
     assert (decision.selected, decision.gain_percent) == (want, want_gain)
+    shown = decision.verdicts[FP32]
+    assert shown.measured is not None
+    assert shown.measured.p50_us == pytest.approx(10_000.0)
+    assert ("times slower than measured: on a slow card" in shown.message) is (slowdown > 1)
 
 
 def test_a_slow_card_says_nothing_of_the_other_configurations_of_its_family() -> None:
