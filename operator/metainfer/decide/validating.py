@@ -21,6 +21,7 @@ from metainfer.decide.own_jobs import start_job, unreported_jobs, wait_for_job
 from metainfer.decide.plan import AdaptationPlan
 from metainfer.decide.predictor import Prediction
 from metainfer.decide.profiling import RETRY_SECONDS, TURN_SECONDS
+from metainfer.decide.room import NO_ROOM_FOR_SURGE
 from metainfer.decide.scene import Scene
 from metainfer.decide.validation import Measure, Situation, next_step, pick_node
 
@@ -50,18 +51,23 @@ def build_situation(draft: Draft, scene: Scene, ranking: Ranking) -> Situation:
         seconds_left=seconds_left(draft),
         seconds_per_run=bench_seconds(snapshot) + TYPICAL_START_SECONDS,
         change_sigmas=UNASKED_SIGMAS if trigger_reason(draft.status.run) == "FreshnessExpired" else 1.0,
-        current_slowdown=find_slowdown(draft, scene),
+        current_slowdown=find_slowdown(draft, scene, ranking.current),
     )
 
 
-def find_slowdown(draft: Draft, scene: Scene) -> float:
-    """How many times slower the target serves than on good cards of its family, while that has no room to move to; 1 = it can move.
+def find_slowdown(draft: Draft, scene: Scene, current: Candidate | None) -> float:
+    """How many times slower the target serves than its benchmark says, while its family has no other card for it; 1 = as measured.
 
-    The check found the card slower by so much; of several pods only those on it are.
+    The check found the card slower by so much; of several pods only those on it are. A benchmark that ran on that very card has it in its
+    figures. Where only the pod that a rollout starts first has no place, other cards are free: that is for its owner's strategy to solve.
     """
     run, check, option = draft.status.run, draft.status.check, scene.option(scene.current)
     verdict = check.verdict if check is not None else None
-    if run is None or not run.avoid or option is None or option.no_room is None or verdict is None or (verdict.verdict, verdict.node) != ("Card", run.avoid):
+    if run is None or not run.avoid or verdict is None or (verdict.verdict, verdict.node) != ("Card", run.avoid):
+        return 1.0
+    if option is None or option.no_room is None or option.no_room.reason == NO_ROOM_FOR_SURGE:
+        return 1.0
+    if any((item.candidate, item.node) == (current, run.avoid) for item in draft.snapshot.runs):
         return 1.0
     homes = [pod.node for pod in draft.snapshot.target_pods if pod.node is not None and not pod.deleting]
     share = homes.count(run.avoid) / len(homes) if homes else 0.0

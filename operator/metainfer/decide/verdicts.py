@@ -204,7 +204,7 @@ def _judge_one(item: Ranked, record: _Record, choice: _Choice) -> Judgement:
 
 def _tell_slow_card(judgement: Judgement, candidate: Candidate, situation: Situation) -> Judgement:
     """What is shown is what was measured, with the words that tell why it was compared as slower."""
-    if candidate != situation.current or situation.current_slowdown <= 1:
+    if candidate != situation.current or situation.current_slowdown <= 1 or candidate not in situation.measured:
         return judgement
     words = f"compared as it serves, {situation.current_slowdown:.1f} times slower than measured: on a slow card, and no other of its family is free"
     return Judgement(judgement.verdict, f"{judgement.message}; {words}", situation.measured.get(candidate))
